@@ -1,0 +1,51 @@
+# Everything from a fresh clone: `make demo` shows what nestegg does, `make test` checks that it does it.
+# Both create .venv and install into it from constraints.txt; a second call installs nothing.
+
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench format clean
+
+help:
+	@echo "make demo     plan an example federation and compare the planners"
+	@echo "make test     style, types, architecture and tests"
+	@echo "make bench    timings, as ratios within one run"
+	@echo "make format   let ruff rewrite the sources"
+	@echo "make clean    remove the virtual environment"
+
+$(VENV)/base: pyproject.toml constraints.txt
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || python3 -m venv $(VENV)
+	@echo "Installing nestegg into $(VENV) …"
+	@$(PIP) --editable .
+	@touch $@
+
+# torch first and alone, at the version of constraints.txt: whatever depends on it then finds it installed.
+$(VENV)/full: $(VENV)/base
+	@echo "Installing what the tests need …"
+	@$(PIP) torch
+	@$(PIP) --editable '.[test]'
+	@touch $@
+
+demo: $(VENV)/base
+	@$(BIN)/nestegg plan examples/fashion-mnist.toml
+	@$(BIN)/nestegg plan examples/fashion-mnist.toml --compare
+
+test: $(VENV)/full
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+bench: $(VENV)/full
+	@$(BIN)/python -m bench.run
+
+format: $(VENV)/full
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV)

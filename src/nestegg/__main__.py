@@ -1,0 +1,5 @@
+"""`python -m nestegg` is `nestegg`."""
+
+from nestegg.cli import main
+
+main()

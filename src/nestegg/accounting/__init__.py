@@ -1,0 +1,26 @@
+"""Privacy accounting of the sampled Gaussian mechanism. No torch, no files: numbers in, numbers out."""
+
+from nestegg.accounting.accountant import Accountant, Charge, S, Spending, compose
+from nestegg.accounting.calibration import MAX_NOISE, MIN_NOISE, smallest_noise, smallest_root
+from nestegg.accounting.pld import PldAccountant, PldSpending
+from nestegg.accounting.rdp import ORDERS, RdpAccountant, RdpSpending
+from nestegg.accounting.sampled_gaussian import Array, rdp
+
+__all__ = [
+    "MAX_NOISE",
+    "MIN_NOISE",
+    "ORDERS",
+    "Accountant",
+    "Array",
+    "Charge",
+    "PldAccountant",
+    "PldSpending",
+    "RdpAccountant",
+    "RdpSpending",
+    "S",
+    "Spending",
+    "compose",
+    "rdp",
+    "smallest_noise",
+    "smallest_root",
+]

@@ -1,0 +1,80 @@
+"""The small interface that both accountants share, and the charges they read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestegg.accounting.sampled_gaussian import Array
+
+
+class Charge(NamedTuple):
+    """So many rounds of the sampled Gaussian mechanism at one rate q and one noise multiplier σ."""
+
+    sampling_rate: float
+    noise_multiplier: float
+    rounds: int = 1
+
+
+class Spending(Protocol):
+    """What clients have spent, one a row. `+` composes releases, `*` repeats them; the order does not matter."""
+
+    def __add__(self, other: Self, /) -> Self: ...
+
+    def __mul__(self, count: ArrayLike, /) -> Self: ...
+
+    def rows(self, rows: NDArray[np.intp], /) -> Self:
+        """The spending of some rows."""
+
+    def replaced(self, rows: NDArray[np.intp], other: Self, /) -> Self:
+        """The same spending with some rows exchanged for those of `other`."""
+
+    def epsilon(self, delta: float, /) -> Array:
+        """The smallest ε of every row at a given δ."""
+
+    def delta(self, epsilon: float, /) -> Array:
+        """The smallest δ of every row at a given ε."""
+
+
+S = TypeVar("S", bound=Spending)
+
+
+class Accountant(Protocol[S]):
+    """Turns releases into spending. It may narrow itself where a search needs less than everything."""
+
+    @property
+    def name(self) -> str:
+        """How configurations call it."""
+
+    @property
+    def rtol(self) -> float:
+        """How closely a calibration meets its target, as a share of it."""
+
+    def spend(self, q: ArrayLike, sigma: ArrayLike) -> S:
+        """One release for each row (q, σ)."""
+
+    def view(self, spending: S) -> S:
+        """Spending of a wider accountant as this one sees it."""
+
+    def between(self, spent: S, total: S, delta: float) -> Accountant[S]:
+        """As much of the accountant as is needed to follow the spending from `spent` to `total`."""
+
+    def near(self, total: S, delta: float) -> Accountant[S]:
+        """As much of the accountant as is needed to know the ε of spending close to `total`."""
+
+
+def compose(accountant: Accountant[S], charges: Sequence[Charge]) -> S:
+    """All charges of one client as one spending (a single row): heterogeneous composition.
+
+    >>> from nestegg.accounting import RdpAccountant
+    >>> spent = compose(RdpAccountant(), [Charge(0.5, 2.5, 12), Charge(0.9, 2.0, 13)])
+    >>> round(float(spent.epsilon(1e-5)[0]), 3)
+    9.808
+    """
+    total = accountant.spend(0.0, 1.0)  # a client that is never sampled spends nothing
+    for q, sigma, rounds in charges:
+        total = total + accountant.spend(q, sigma) * rounds
+    return total

@@ -1,0 +1,97 @@
+"""Rényi accounting: curves that add up over rounds, and their conversion to (ε, δ)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nestegg.accounting.sampled_gaussian import Array, rdp
+
+# Opacus' default list (1.1 … 10.9, 12 … 63) with its gap at 11 and its end at 63 closed, orders close to 1 for
+# large ε, and four orders an octave up to 4096 for small ε. The grid is part of a result: each plan stores it.
+ORDERS: tuple[float, ...] = (
+    *(1.0 + k / 100.0 for k in range(1, 10)),
+    *(1.0 + k / 10.0 for k in range(1, 100)),
+    *(float(k) for k in range(11, 65)),
+    *(float(2**octave * quarter) for octave in range(4, 10) for quarter in range(5, 9)),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class RdpSpending:
+    """What clients have spent: a Rényi curve a row. `+` composes releases, `*` repeats them."""
+
+    orders: Array
+    values: Array  # (rows, orders)
+
+    def __add__(self, other: RdpSpending) -> RdpSpending:
+        return RdpSpending(self.orders, self.values + other.values)
+
+    def __mul__(self, count: ArrayLike) -> RdpSpending:
+        return RdpSpending(self.orders, self.values * np.atleast_1d(np.asarray(count))[:, None])
+
+    def rows(self, rows: NDArray[np.intp]) -> RdpSpending:
+        """The curves of some rows."""
+        return RdpSpending(self.orders, self.values[rows])
+
+    def replaced(self, rows: NDArray[np.intp], other: RdpSpending) -> RdpSpending:
+        """The same curves with some rows exchanged for those of `other`."""
+        values = self.values.copy()
+        values[rows] = other.values
+        return RdpSpending(self.orders, values)
+
+    def epsilon(self, delta: float) -> Array:
+        """The smallest ε of every row: the paper's lemma from RDP to DP, minimised over the orders, never below 0."""
+        spent = self.values[:, -1] > 0.0  # a curve never falls: what is 0 at its end is 0, whatever the lemma allows
+        return np.where(spent, np.maximum(self._epsilons(delta).min(axis=-1), 0.0), 0.0)
+
+    def best_order(self, delta: float) -> NDArray[np.intp]:
+        """Index of the order that gives `epsilon`."""
+        return np.asarray(self._epsilons(delta).argmin(axis=-1))
+
+    def delta(self, epsilon: float) -> Array:
+        """The smallest δ of every row for a given ε: the same lemma solved for δ, never above 1."""
+        a = self.orders
+        log_delta = (a - 1.0) * (self.values - epsilon + np.log1p(-1.0 / a)) - np.log(a)
+        return np.asarray(np.exp(np.minimum(log_delta.min(axis=-1), 0.0)))
+
+    def _epsilons(self, delta: float) -> Array:
+        a = self.orders
+        return np.asarray(self.values + (np.log1p(-1.0 / a) - (np.log(delta) + np.log(a)) / (a - 1.0)))
+
+
+@dataclass(frozen=True)
+class RdpAccountant:
+    """Accounts by exact Rényi curves on a grid of orders.
+
+    Every order gives a valid ε, so fewer orders can only overstate the spending: what a planner searches on a
+    narrowed grid stays safe on the whole one.
+    """
+
+    orders: tuple[float, ...] = ORDERS
+    name: str = "rdp"
+    rtol: float = 1e-9  # how closely a calibration meets its target
+
+    def spend(self, q: ArrayLike, sigma: ArrayLike) -> RdpSpending:
+        """One release for each row (q, σ)."""
+        return RdpSpending(np.asarray(self.orders), rdp(np.atleast_1d(q), np.atleast_1d(sigma), self.orders))
+
+    def view(self, spending: RdpSpending) -> RdpSpending:
+        """The same spending on the orders of this accountant."""
+        columns = np.searchsorted(spending.orders, self.orders)
+        return RdpSpending(np.asarray(self.orders), spending.values[:, columns])
+
+    def between(self, spent: RdpSpending, total: RdpSpending, delta: float) -> RdpAccountant:
+        """Only the orders that can be best on the way from `spent` to `total`, which is still to be spent.
+
+        The curve of every further release rises with the order, so the best order of the sum can only fall.
+        """
+        low, high = total.best_order(delta).min(), spent.best_order(delta).max()
+        return replace(self, orders=self.orders[max(int(low) - 8, 0) : int(high) + 3])
+
+    def near(self, total: RdpSpending, delta: float) -> RdpAccountant:
+        """Only the orders around the best one of every row."""
+        best = total.best_order(delta)
+        return replace(self, orders=self.orders[max(int(best.min()) - 4, 0) : int(best.max()) + 5])

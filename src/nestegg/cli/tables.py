@@ -1,0 +1,174 @@
+"""Plans as tables and a small chart for the terminal."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from nestegg.planning import GroupPlan, Plan
+
+COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
+MARKS = "●▲■◆▼★"
+_SHOWN = 12
+
+
+def show(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
+    """The plan of a configuration: what it is, its groups, what its composition saves, and when it spends."""
+    console.print(
+        f"[bold]{plan.method}[/]: {plan.clients} clients in {len(plan.groups)} groups, {plan.rounds} rounds, "
+        f"δ = {plan.delta:g}, {plan.composition} composition, {plan.accountant.upper()} accountant",
+        highlight=False,
+    )
+    console.print(groups_table(plan))
+    console.print(spending_table(plan))
+    if plan.method == "spend-as-you-go":
+        console.print(savings_table(plan, rivals))
+    if plan.method != "fedavg":
+        console.print(spending_chart(plan, rivals["uniform"]))
+
+
+def groups_table(plan: Plan) -> Table:
+    """A line a group: budget, rates, and noise in saving and spending rounds."""
+    table = _table("Every client's plan", "clients", "budget ε", "rate q", "noise σ, saving", "noise σ, spending")
+    for row in plan.groups[:_SHOWN]:
+        saving, spending = _phases(row)
+        rates = f"{row.group.saving_rate:g} → {plan.spending_rate:g}" if saving else f"{plan.spending_rate:g}"
+        table.add_row(
+            row.group.name,
+            str(row.group.clients),
+            f"{row.group.budget.epsilon:g}",
+            rates,
+            _span(saving),
+            _span(spending),
+        )
+    return _say_rest(table, plan)
+
+
+def spending_table(plan: Plan) -> Table:
+    """A line a group: ε spent at the quarters of the training, and in the end by the independent judge."""
+    quarters = [max(1, round(plan.rounds * k / 4)) for k in (1, 2, 3, 4)]
+    title = f"ε spent by {plan.accountant.upper()}, and in the end by PLD"
+    table = _table(title, *(f"after {t}" for t in quarters), "by PLD", "budget ε")
+    for row in plan.groups[:_SHOWN]:
+        spent = (*(row.epsilon_spent[t - 1] for t in quarters), row.epsilon_spent_pld)
+        table.add_row(row.group.name, *map(_number, spent), f"{row.group.budget.epsilon:g}")
+    return _say_rest(table, plan)
+
+
+def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
+    """What the composition is worth: noise while spending, and budget that is never spent."""
+    table = _table(
+        f"What {plan.composition} composition changes in the spending rounds",
+        "noise σ",
+        "to paper's rule",
+        "to uniform",
+        "ε unspent",
+        "by paper's rule",
+    )
+    trios = zip(plan.groups, rivals["paper"].groups, rivals["uniform"].groups, strict=True)
+    for row, paper, uniform in list(trios)[:_SHOWN]:
+        noise, first = np.mean(_phases(row)[1]), (row.group.transition or 1) - 1
+        table.add_row(
+            row.group.name,
+            f"{noise:.3f}",
+            *(f"{noise / np.mean(rival.noise_multiplier[first:]) - 1:+.1%}" for rival in (paper, uniform)),
+            *(_number(max(r.group.budget.epsilon - r.epsilon_spent[-1], 0.0)) for r in (row, paper)),
+        )
+    return _say_rest(table, plan)
+
+
+def comparison(plans: dict[str, Plan]) -> Table:
+    """Several plans for the same budgets, group by group; noise is the mean over the saving or spending rounds."""
+    table = _table(
+        "The same budgets, three planners: noise σ in the first round, saving, spending, last",
+        "planner",
+        "first",
+        "saving",
+        "spending",
+        "last",
+        "ε spent",
+        "by PLD",
+        "budget",
+    )
+    for rows in list(zip(*(plan.groups for plan in plans.values()), strict=True))[:_SHOWN]:
+        first = max((row.group.transition or 1) for row in rows) - 1
+        for name, row in zip(plans, rows, strict=True):
+            noise = row.noise_multiplier
+            table.add_row(
+                row.group.name if row is rows[0] else "",
+                name,
+                f"{noise[0]:.3f}",
+                f"{np.mean(noise[:first]):.3f}" if first else "–",
+                f"{np.mean(noise[first:]):.3f}",
+                f"{noise[-1]:.3f}",
+                _number(row.epsilon_spent[-1]),
+                _number(row.epsilon_spent_pld),
+                f"{row.group.budget.epsilon:g}",
+                end_section=row is rows[-1],
+            )
+    return _say_rest(table, next(iter(plans.values())))
+
+
+def spending_chart(plan: Plan, uniform: Plan, width: int = 60, height: int = 12) -> Text:
+    """ε spent over the rounds: a mark a group, and dots where uniform spending would be."""
+    rows = plan.groups[: len(MARKS)]
+    top = max(row.group.budget.epsilon for row in rows)
+    columns = min(plan.rounds, width)
+    rounds = np.linspace(1, plan.rounds, columns).round().astype(int)
+    grid = [[(" ", "")] * columns for _ in range(height)]
+    series = [(other.epsilon_spent, "·", "dim") for other in uniform.groups[: len(rows)]]
+    series += [(row.epsilon_spent, MARKS[i], COLOURS[i]) for i, row in enumerate(rows)]
+    for spent, mark, style in series:
+        for x, t in enumerate(rounds):
+            y = min(int(spent[t - 1] / top * height), height - 1)
+            grid[height - 1 - y][x] = (mark, style)
+    chart = Text("ε spent, round by round", style="italic")
+    chart.append("   ")
+    for row, mark, colour in zip(rows, MARKS, COLOURS, strict=False):
+        chart.append(f"{mark} {row.group.name}  ", style=colour)
+    chart.append("· uniform spending\n", style="dim")
+    gap = " " * (2 if columns <= width // 2 else 1)
+    for i, line in enumerate(grid):
+        label = f"{top * (height - i) / height:7.2f}" if i % 3 == 0 else " " * 7
+        chart.append(f"{label} ┤")
+        for mark, style in line:
+            chart.append(mark + gap[1:], style=style or None)
+        chart.append("\n")
+    chart.append(f"{0:7.2f} └" + "─" * (columns * len(gap)) + f" round {plan.rounds}\n")
+    return chart
+
+
+def _phases(row: GroupPlan) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Noise while saving and while spending."""
+    first = (row.group.transition or 1) - 1
+    return row.noise_multiplier[:first], row.noise_multiplier[first:]
+
+
+def _span(values: tuple[float, ...]) -> str:
+    if not values:
+        return "–"
+    first, last = f"{values[0]:.3f}", f"{values[-1]:.3f}"
+    return first if first == last else f"{first} → {last}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
+
+
+def _table(title: str, *headings: str) -> Table:
+    """A table whose first column names groups and whose numbers are never cut."""
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("group", overflow="ellipsis", no_wrap=True)
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+def _say_rest(table: Table, plan: Plan) -> Table:
+    if len(plan.groups) > _SHOWN:
+        table.caption = f"and {len(plan.groups) - _SHOWN} more groups; --json shows all"
+        table.caption_justify = "left"
+    return table

@@ -1,0 +1,162 @@
+"""The configuration file: one TOML for every command, typed, with an error that points at the field."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field
+
+from nestegg.checks import positive, probability, rate, whole
+from nestegg.errors import InputError
+from nestegg.planning import Budget, Group, Plan, plan, split_clients
+from nestegg.planning.clients import bucket, read_clients
+from nestegg.schema import Section, read
+
+
+class Federation(Section):
+    """Who takes part."""
+
+    clients: int | None = None
+
+
+class Training(Section):
+    """How long."""
+
+    rounds: int = 25
+
+
+class GroupTable(Section):
+    """One budget and the clients that share it: a share of all clients, or a number of them."""
+
+    name: str
+    epsilon: float
+    share: float | None = None
+    clients: int | None = None
+    saving_rate: float | None = None
+    transition: int | None = None
+
+
+class Privacy(Section):
+    """Budgets, and the method that spends them."""
+
+    method: str = "spend-as-you-go"
+    composition: str = "exact"
+    accountant: str = "rdp"
+    delta: float = 1e-5
+    spending_rate: float = 0.9
+    clip_norm: float = 250.0
+    shape: str | list[float] = "geometric"
+    end_ratio: float = 0.5
+    saving_rate: float | None = None
+    transition: int | None = None
+    groups: list[GroupTable] = Field(default_factory=list)
+    budgets_file: str | None = None
+    budget_levels: int = 32
+
+
+class Config(Section):
+    """A whole configuration file."""
+
+    federation: Federation = Federation()
+    training: Training = Training()
+    privacy: Privacy
+
+
+def load_config(path: Path | str) -> Config:
+    """Read a configuration; relative paths in it start from its own folder."""
+    path = Path(path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not TOML: {error}.") from None
+    config = read(Config, content, str(path))
+    if config.privacy.budgets_file is None:
+        return config
+    file = str(path.parent / config.privacy.budgets_file)
+    return config.model_copy(update={"privacy": config.privacy.model_copy(update={"budgets_file": file})})
+
+
+def make_groups(config: Config) -> tuple[Group, ...]:
+    """The groups that a configuration describes, each with a number of clients."""
+    privacy, clients = config.privacy, config.federation.clients
+    whole("training.rounds", config.training.rounds, 1)
+    probability("privacy.delta", privacy.delta)
+    rate("privacy.spending_rate", privacy.spending_rate)
+    if clients is not None:
+        whole("federation.clients", clients, 1)
+    if privacy.budgets_file is None:
+        groups = tuple(_from_table(table, count, privacy) for table, count in _with_counts(config))
+    elif privacy.groups:
+        raise InputError("privacy.budgets_file and privacy.groups are both given; one of them must go.")
+    else:
+        groups, _ = bucket(read_clients(privacy.budgets_file), privacy.budget_levels, privacy.delta)
+        total = sum(group.clients for group in groups)
+        if clients not in (None, total):
+            raise InputError(f"federation.clients = {clients} must be the number of clients in the file, {total}.")
+    return tuple(_with_defaults(group, privacy) for group in groups)
+
+
+def make_plan(config: Config, method: str | None = None, composition: str | None = None) -> Plan:
+    """The plan that a configuration describes, or would describe with another method or composition."""
+    privacy = config.privacy
+    return plan(
+        make_groups(config),
+        config.training.rounds,
+        method=method or privacy.method,
+        composition=composition or privacy.composition,
+        accountant=privacy.accountant,
+        spending_rate=privacy.spending_rate,
+        clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
+        shape=privacy.shape,
+        end_ratio=privacy.end_ratio,
+    )
+
+
+def _with_counts(config: Config) -> list[tuple[GroupTable, int]]:
+    """Every group's number of clients: as given, or from shares by largest remainder."""
+    tables, clients = config.privacy.groups, config.federation.clients
+    if not tables:
+        raise InputError("privacy.groups is empty: give [[privacy.groups]] tables, or a budgets_file.")
+    for table in tables:
+        if (table.share is None) == (table.clients is None):
+            raise InputError(f"group {table.name!r}: give either share or clients.")
+    counts = [table.clients for table in tables if table.clients is not None]
+    shares = [table.share for table in tables if table.share is not None]
+    if counts and shares:
+        raise InputError("privacy.groups: give a share for every group, or clients for every group, not some of each.")
+    if counts:
+        if clients not in (None, sum(counts)):
+            raise InputError(f"federation.clients = {clients} must be the sum of the groups' clients, {sum(counts)}.")
+        return list(zip(tables, counts, strict=True))
+    if clients is None:
+        raise InputError("federation.clients is missing: groups given by share need the number of all clients.")
+    for table in tables:
+        rate(f"group {table.name!r}: share", table.share or 0.0)
+    if abs(sum(shares) - 1.0) > 1e-6:
+        raise InputError(f"privacy.groups: the shares sum to {sum(shares):g}; they must sum to 1.")
+    split = split_clients(clients, shares)
+    for table, count in zip(tables, split, strict=True):
+        if count == 0:
+            raise InputError(f"group {table.name!r}: share = {table.share} of {clients} clients is nobody.")
+    return list(zip(tables, split, strict=True))
+
+
+def _from_table(table: GroupTable, clients: int, privacy: Privacy) -> Group:
+    try:
+        budget = Budget(table.epsilon, privacy.delta)
+    except InputError as error:
+        raise InputError(f"group {table.name!r}: {error}") from None
+    return Group(table.name, clients, budget, table.saving_rate, table.transition)
+
+
+def _with_defaults(group: Group, privacy: Privacy) -> Group:
+    """What a group leaves open, [privacy] may say for all."""
+    return replace(
+        group,
+        saving_rate=privacy.saving_rate if group.saving_rate is None else group.saving_rate,
+        transition=privacy.transition if group.transition is None else group.transition,
+    )

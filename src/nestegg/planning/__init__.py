@@ -1,0 +1,28 @@
+"""From budgets to a plan: groups, planners, the paper's theory, and the judge of every plan."""
+
+from nestegg.planning.budget import Budget, Group, at_smallest_budget, split_clients
+from nestegg.planning.judge import epsilon_by_pld, judged, verify
+from nestegg.planning.methods import plan, replan
+from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, GroupPlan, Plan
+from nestegg.planning.plan_file import load_plan, save_plan
+from nestegg.planning.shapes import SHAPES
+
+__all__ = [
+    "ACCOUNTANTS",
+    "COMPOSITIONS",
+    "METHODS",
+    "SHAPES",
+    "Budget",
+    "Group",
+    "GroupPlan",
+    "Plan",
+    "at_smallest_budget",
+    "epsilon_by_pld",
+    "judged",
+    "load_plan",
+    "plan",
+    "replan",
+    "save_plan",
+    "split_clients",
+    "verify",
+]

@@ -1,0 +1,163 @@
+"""Individual budgets: a file with a line a client, bucketed into few groups by rounding ε down."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nestegg.accounting import Array
+from nestegg.checks import suggestion, whole
+from nestegg.errors import InputError
+from nestegg.planning.budget import Budget, Group
+
+COLUMNS = ("client", "epsilon", "saving_rate", "transition")
+MAX_GROUPS = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class ClientBudgets:
+    """Budgets by client; a saving rate of NaN and a transition of 0 were not given."""
+
+    client: tuple[str, ...]
+    epsilon: Array
+    saving_rate: Array
+    transition: NDArray[np.int64]
+
+
+def read_clients(path: Path | str) -> ClientBudgets:
+    """Read `client,epsilon[,saving_rate,transition]` from a CSV file with a header, or from JSON lines.
+
+    Raises:
+        InputError: the file cannot be read, or a line of it is wrong; the line is named.
+    """
+    path = Path(path)
+    reader = _json_lines if path.suffix.lower() in (".jsonl", ".ndjson") else _csv_lines
+    names: dict[str, int] = {}
+    columns: tuple[list[float], list[float], list[int]] = ([], [], [])
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            for line, row in reader(file, str(path)):
+                where = f"{path} line {line}"
+                client = str(row.get("client") or "").strip()
+                if not client:
+                    raise InputError(f"{where}: client is missing.")
+                if client in names:
+                    raise InputError(f"{where}: client = {client!r} is there already, in line {names[client]}.")
+                names[client] = line
+                columns[0].append(_number(where, "epsilon", row.get("epsilon")))
+                columns[1].append(_number(where, "saving_rate", row.get("saving_rate"), 1.0, math.nan))
+                columns[2].append(_round(where, row.get("transition")))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    if not names:
+        raise InputError(f"{path} holds no clients; it must have a line for each: client,epsilon.")
+    epsilon, saving_rate, transition = columns
+    return ClientBudgets(tuple(names), np.array(epsilon), np.array(saving_rate), np.array(transition, np.int64))
+
+
+def bucket(clients: ClientBudgets, levels: int, delta: float) -> tuple[tuple[Group, ...], NDArray[np.intp]]:
+    """Groups of clients with nearly equal budgets, each at the smallest ε among its members.
+
+    Levels are spaced by a constant factor from the smallest ε to the largest, so that nobody gives up more than
+    1 − (min/max)^(1/levels) of a budget, and nobody is ever over one. Where there are no more distinct budgets
+    than levels, nothing is rounded. Clients with other saving rates or transitions are other groups.
+
+    Returns:
+        The groups, and the index of the group of every client.
+    """
+    whole("budget_levels", levels, 1)
+    distinct, level = np.unique(clients.epsilon, return_inverse=True)
+    if distinct.size > levels:
+        edges = np.geomspace(distinct[0], distinct[-1], levels + 1)[1:-1]
+        level = np.searchsorted(edges, clients.epsilon, side="right")
+    keys = np.column_stack([level, np.nan_to_num(clients.saving_rate, nan=0.0), clients.transition])
+    _, member = np.unique(keys, axis=0, return_inverse=True)
+    member = member.ravel()
+    count = int(member.max()) + 1
+    if count > MAX_GROUPS:
+        raise InputError(
+            f"budget_levels = {levels} makes {count} groups with the saving rates and transitions of the clients; "
+            f"at most {MAX_GROUPS} are planned."
+        )
+    smallest = np.full(count, np.inf)
+    np.minimum.at(smallest, member, clients.epsilon)
+    sizes = np.bincount(member)
+    first = np.unique(member, return_index=True)[1]
+    groups = tuple(
+        Group(
+            name=f"level-{g + 1:0{len(str(count))}d}",
+            clients=int(sizes[g]),
+            budget=Budget(float(smallest[g]), delta),
+            saving_rate=None if np.isnan(clients.saving_rate[i]) else float(clients.saving_rate[i]),
+            transition=int(clients.transition[i]) or None,
+        )
+        for g, i in enumerate(first)
+    )
+    return groups, member
+
+
+def _csv_lines(file: Any, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    reader = csv.reader(file)
+    header = [name.strip() for name in next(reader, [])]
+    _check_columns(f"{source} line 1", header)
+    for row in reader:
+        if not row:
+            continue
+        if len(row) != len(header):
+            raise InputError(
+                f"{source} line {reader.line_num}: {len(row)} values; the header has {len(header)} columns."
+            )
+        yield reader.line_num, dict(zip(header, row, strict=True))
+
+
+def _json_lines(file: Any, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(file, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError:
+            raise InputError(f"{source} line {number}: {line.strip()[:60]!r} is not JSON.") from None
+        if not isinstance(row, dict):
+            raise InputError(f"{source} line {number}: {line.strip()[:60]!r} is not an object with names and values.")
+        _check_columns(f"{source} line {number}", list(row))
+        yield number, row
+
+
+def _check_columns(where: str, names: list[str]) -> None:
+    for name in names:
+        if name not in COLUMNS:
+            raise InputError(f"{where}: {name!r} is not a known column.{suggestion(name, COLUMNS)}")
+    for name in ("client", "epsilon"):
+        if name not in names:
+            raise InputError(f"{where}: the column {name!r} is missing.")
+
+
+def _number(where: str, field: str, text: Any, at_most: float = math.inf, default: float | None = None) -> float:
+    if default is not None and text in (None, ""):
+        return default
+    try:
+        value = math.nan if isinstance(text, bool) else float(text)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not (math.isfinite(value) and 0.0 < value <= at_most):
+        allowed = "a finite number above 0" if at_most == math.inf else f"above 0 and at most {at_most:g}"
+        raise InputError(f"{where}: {field} = {text!r} must be {allowed}.")
+    return value
+
+
+def _round(where: str, text: Any) -> int:
+    if text in (None, ""):
+        return 0
+    value = _number(where, "transition", text)
+    if value != math.floor(value):
+        raise InputError(f"{where}: transition = {text!r} must be a whole number, at least 1.")
+    return int(value)

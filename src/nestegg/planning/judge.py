@@ -1,0 +1,102 @@
+"""The judge: every group's spending recomputed from nothing but the plan's own (q, σ) rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from nestegg.accounting import Array, PldAccountant, RdpAccountant, compose
+from nestegg.errors import VerificationError
+from nestegg.planning.plan import GroupPlan, Plan, harmonic_mean
+
+# A plan made with PLD is judged on a grid this much finer; every grid rounds to the pessimistic side.
+_FINER = 0.2
+
+
+def epsilon_by_pld(row: GroupPlan, refine: float = 1.0) -> float:
+    """ε of one client of the group after all rounds, by privacy loss distributions; infinite without noise."""
+    charges = row.charges()
+    if any(charge.noise_multiplier == 0.0 and charge.sampling_rate > 0.0 for charge in charges):
+        return float("inf")
+    return float(compose(_pld_accountant(row, refine), charges).epsilon(row.group.budget.delta)[0])
+
+
+def _pld_accountant(row: GroupPlan, refine: float = 1.0) -> PldAccountant:
+    rates, noises, _ = np.array(row.charges()).T
+    return PldAccountant(PldAccountant.for_releases(rates, noises).interval * refine)
+
+
+def judged(plan: Plan) -> Plan:
+    """The plan with every group's final ε by PLD filled in."""
+    return replace(plan, groups=tuple(replace(row, epsilon_spent_pld=epsilon_by_pld(row)) for row in plan.groups))
+
+
+def verify(plan: Plan) -> None:
+    """Check that a plan keeps its promises; independent of the planner that made it.
+
+    PLD judges a plan made with RDP; one made with PLD is judged by PLD anew, on a finer grid.
+
+    Raises:
+        VerificationError: somebody is over budget, or stated numbers do not follow from the rows.
+    """
+    clip = _clip_norms(plan)
+    for i, row in enumerate(plan.groups):
+        name = f"group {row.group.name!r}"
+        budget = row.group.budget
+        spent = epsilon_by_pld(row, _FINER if plan.accountant == "pld" else 1.0)
+        if spent > budget.epsilon:
+            raise VerificationError(f"{name} is over budget: it spends epsilon = {spent:.6g} of {budget.epsilon:.6g}.")
+        if row.epsilon_spent_pld is not None:
+            _expect(f"{name}: epsilon_spent_pld", row.epsilon_spent_pld, spent, rtol=1e-3)
+        _expect(f"{name}: sampling_rate", row.sampling_rate, _rates(plan, row))
+        _expect(f"{name}: clip_norm", row.clip_norm, clip[i])
+        _expect(
+            f"{name}: epsilon_spent",
+            row.epsilon_spent,
+            _epsilons(plan, row),
+            rtol=1e-6 if plan.accountant == "rdp" else 1e-3,
+        )
+        if row.epsilon_spent[-1] > budget.epsilon:
+            raise VerificationError(f"{name} is over budget by the plan's own account: {row.epsilon_spent[-1]:.6g}.")
+
+
+def _rates(plan: Plan, row: GroupPlan) -> Array:
+    """q_n before the transition, q from then on."""
+    rounds = np.arange(1, plan.rounds + 1)
+    return np.where(
+        rounds < (row.group.transition or 1), row.group.saving_rate or plan.spending_rate, plan.spending_rate
+    )
+
+
+def _clip_norms(plan: Plan) -> Array:
+    """c_n^t = c σ^t / σ_n^t."""
+    noise = np.array([row.noise_multiplier for row in plan.groups])
+    if not np.isfinite(plan.clip_norm):
+        return np.full_like(noise, np.inf)
+    return np.asarray(plan.clip_norm * harmonic_mean(plan.groups, noise) / noise)
+
+
+def _epsilons(plan: Plan, row: GroupPlan) -> Array:
+    """ε after every round by the plan's own accountant: RDP on the plan's grid of orders, or PLD."""
+    pairs = np.array([row.sampling_rate, row.noise_multiplier])
+    if plan.accountant == "rdp":
+        accountant = RdpAccountant(plan.orders)
+        before = compose(accountant, row.already_spent)
+        distinct, index = np.unique(pairs, axis=1, return_inverse=True)
+        curves = accountant.spend(*distinct).values[index.ravel()]
+        return replace(before, values=before.values + np.cumsum(curves, axis=0)).epsilon(plan.delta)
+    judge = _pld_accountant(row)
+    spent = compose(judge, row.already_spent)
+    epsilons = np.empty(plan.rounds)
+    for t in range(plan.rounds):
+        if t == 0 or pairs[0, t] != pairs[0, t - 1] or pairs[1, t] != pairs[1, t - 1]:
+            release = judge.spend(*pairs[:, t])
+        spent = spent + release
+        epsilons[t] = spent.epsilon(plan.delta)[0]
+    return epsilons
+
+
+def _expect(what: str, stated: object, actual: object, rtol: float = 1e-9) -> None:
+    if not np.allclose(np.asarray(stated, np.float64), np.asarray(actual, np.float64), rtol=rtol, atol=0.0):
+        raise VerificationError(f"{what} does not follow from the plan's rows.")

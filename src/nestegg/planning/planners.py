@@ -1,0 +1,136 @@
+"""The planners: from groups and budgets to a sampling rate and a noise multiplier for every group and round.
+
+A planner decides nothing but (q_n^t, σ_n^t). What follows from them, the mean σ^t and the clip norms c_n^t, is
+the same for all planners and made in `methods`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nestegg.accounting import Accountant, Array, S, smallest_noise, smallest_root
+from nestegg.errors import InputError
+from nestegg.planning.budget import Group
+
+# Every so many rounds the planner looks at all orders anew, to see which of them matter.
+_LOOK = 16
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a planner decides: rates, noise, and the ε spent by them. Groups are rows, rounds are columns."""
+
+    sampling_rate: Array
+    noise_multiplier: Array
+    epsilon_spent: Array
+
+
+def spend_as_you_go(
+    groups: Sequence[Group],
+    rounds: int,
+    spending_rate: float,
+    accountant: Accountant[S],
+    already_spent: S,
+    composition: str = "exact",
+) -> Schedule:
+    """Algorithm "spend-as-you-go", lines 1 to 9. Without saving rounds it is uniform spending (IDP-FedAvg).
+
+    In round t a client takes the noise with which T − t + 1 equal rounds at rate q would use up what is left of
+    its budget (line 4, with the printed T − t repaired). In a saving round, t < T_n, it is then sampled, and
+    charged, at rate q_n only (lines 5 and 6). What is left is, by the paper's composition, ε_n minus the ε spent
+    so far (line 8). The exact composition keeps the whole curve that is spent and converts it to ε once, at the end.
+    """
+    exact = composition == "exact"
+    budget = np.array([group.budget.epsilon for group in groups])
+    delta = groups[0].budget.delta
+    transition = np.array([group.transition or 1 for group in groups])
+    saving_rate = np.array([group.saving_rate or spending_rate for group in groups])
+    q, sigma, epsilon = (np.zeros((len(groups), rounds)) for _ in range(3))
+    spent = charge = already_spent  # `charge`, what a round costs, is replaced before its first use
+    books = search = accountant  # for what is spent, and for the search of the noise: each needs only some orders
+    for t in range(rounds):  # the paper's t is t + 1
+        left = rounds - t
+        q[:, t] = np.where(t + 1 < transition, saving_rate, spending_rate)
+        sigma[:, t] = sigma[:, t - 1]
+        # Once a client spends, the exact composition gives the same σ in every round.
+        rows = np.flatnonzero(t + 1 <= transition) if exact else np.arange(len(groups))
+        if rows.size:
+            guess = _guess(sigma[rows], t)
+            if exact:
+                before = search.view(spent.rows(rows))
+                noise = smallest_noise(search, spending_rate, left, budget[rows], delta, before, guess)
+            else:
+                remaining = budget - spent.epsilon(delta)
+                noise = smallest_noise(accountant, spending_rate, left, remaining, delta, guess=guess)
+            sigma[rows, t] = _reachable(noise, [groups[int(row)] for row in rows])
+            charge = charge.replaced(rows, books.spend(q[rows, t], sigma[rows, t]))
+        after = spent + charge
+        epsilon[:, t] = after.epsilon(delta)
+        if exact and rows.size and t % _LOOK == 0:
+            total = spent + books.spend(spending_rate, sigma[:, t]) * left
+            books = books.between(after, total, delta)
+            search = books.near(books.view(total), delta)
+            after, charge = books.view(after), books.view(charge)
+        spent = after
+    return Schedule(q, sigma, epsilon)
+
+
+def shaped(
+    groups: Sequence[Group],
+    spending_rate: float,
+    accountant: Accountant[S],
+    already_spent: S,
+    shape: Array,
+) -> Schedule:
+    """Any idea of when to spend: noise in proportion to a given curve over the rounds, calibrated by one root.
+
+    `shape` is the relative noise of every round; its scale does not matter.
+    """
+    budget = np.array([group.budget.epsilon for group in groups])
+    delta = groups[0].budget.delta
+    relative = shape / shape.min()
+    levels, counts = np.unique(relative, return_counts=True)
+
+    def total(rows: np.ndarray[tuple[int], np.dtype[np.intp]], scale: Array) -> Array:
+        spending = already_spent.rows(rows)
+        for level, count in zip(levels, counts, strict=True):
+            spending = spending + accountant.spend(spending_rate, scale * level) * count
+        return spending.epsilon(delta)
+
+    need = -np.log(delta)
+    strength = np.sqrt(np.sum(counts / np.square(levels)) / 2.0)
+    guess = spending_rate * strength / (np.sqrt(need + budget) - np.sqrt(need))
+    scale = _reachable(smallest_root(total, budget, guess, accountant.rtol), groups)
+    sigma = scale[:, None] * relative
+    q, epsilon = np.full(sigma.shape, spending_rate), np.empty(sigma.shape)
+    spent = already_spent
+    for t in range(relative.size):
+        spent = spent + accountant.spend(spending_rate, sigma[:, t])
+        epsilon[:, t] = spent.epsilon(delta)
+    return Schedule(q, sigma, epsilon)
+
+
+def _guess(sigma: Array, t: int) -> Array | None:
+    """Where to look for the noise of round t, from the rounds before: their logarithms, continued."""
+    if t == 0:
+        return None
+    logs = np.log(sigma[:, max(t - 3, 0) : t])
+    if t == 1:
+        return np.exp(logs[:, -1])
+    trend = logs[:, -1] - logs[:, -2]
+    bend = trend - (logs[:, -2] - logs[:, -3]) if t > 2 else 0.0
+    return np.asarray(np.exp(logs[:, -1] + trend + bend))
+
+
+def _reachable(noise: Array, groups: Sequence[Group]) -> Array:
+    """The noise, unless there is a group whose budget no noise can meet."""
+    for sigma, group in zip(noise, groups, strict=True):
+        if not np.isfinite(sigma):
+            raise InputError(
+                f"group {group.name!r}: epsilon = {group.budget.epsilon:g} cannot be met by any noise at "
+                f"delta = {group.budget.delta:g}, with what is spent already; a larger epsilon or fewer rounds can."
+            )
+    return noise

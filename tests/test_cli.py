@@ -1,0 +1,216 @@
+"""The command line, as a user meets it: what it prints, what it writes, and how it says no."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from nestegg import load_plan
+from nestegg.cli import main
+
+from .conftest import EXAMPLE
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["nestegg", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return Result(int(stop.value.code or 0), captured.out, captured.err)
+
+    return call
+
+
+def config(folder: Path, *changes: tuple[str, str]) -> Path:
+    """The example with pieces of its text exchanged."""
+    text = EXAMPLE.read_text()
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new, 1)
+    path = folder / "config.toml"
+    path.write_text(text)
+    return path
+
+
+SHORT = ("rounds = 25", "rounds = 13")
+
+
+def test_plan_prints_tables_and_a_chart(run: Run) -> None:
+    result = run("plan", EXAMPLE)
+    assert result.code == 0
+    for words in ("strict", "middle", "open", "2.424 → 2.014", "1.967", "-18.9%", "1.921", "uniform spending", "9.277"):
+        assert words in result.out
+    assert max(map(len, result.out.splitlines())) <= 80
+
+
+def test_json_is_the_whole_plan_and_nothing_else(run: Run) -> None:
+    content = json.loads(run("plan", EXAMPLE, "--json").out)
+    top = [
+        "method",
+        "composition",
+        "accountant",
+        "delta",
+        "rounds",
+        "clients",
+        "mean_sampling_rate",
+        "round_noise_multiplier",
+        "groups",
+    ]
+    assert set(top) <= set(content)
+    assert [len(content[name]) for name in ("mean_sampling_rate", "round_noise_multiplier")] == [25, 25]
+    assert [group["clients"] for group in content["groups"]] == [34, 43, 23]
+    for group in content["groups"]:
+        assert {"name", "clients", "epsilon", "saving_rate", "transition", "epsilon_spent_pld"} <= set(group)
+        for name in ("sampling_rate", "noise_multiplier", "clip_norm", "epsilon_spent"):
+            assert len(group[name]) == 25
+        assert 0.999 * group["epsilon"] <= group["epsilon_spent"][-1] <= group["epsilon"]
+        assert group["epsilon_spent_pld"] < group["epsilon_spent"][-1]
+
+
+def test_out_saves_a_plan_that_verifies(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    saved = run("plan", config(tmp_path, SHORT), "--out", path)
+    assert (saved.code, saved.out.strip().splitlines()[-1]) == (0, f"Saved to {path}.") or "Saved to" in saved.out
+    assert load_plan(path).rounds == 13
+    verified = run("verify", path)
+    assert verified.code == 0
+    assert "The plan holds: nobody is over budget" in verified.out
+
+
+def test_a_changed_plan_fails_to_verify_with_exit_code_1(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    run("plan", config(tmp_path, SHORT), "--out", path)
+    content = json.loads(path.read_text())
+    content["groups"][0]["noise_multiplier"][3] *= 0.9
+    path.write_text(json.dumps(content))
+    result = run("verify", path)
+    assert result.code == 1
+    assert "was changed after it was made" in result.err
+
+
+def test_compare_shows_three_planners(run: Run, tmp_path: Path) -> None:
+    result = run("plan", config(tmp_path, SHORT), "--compare")
+    assert result.code == 0
+    assert [result.out.count(name) for name in ("uniform", "paper", "exact")] == [3, 3, 3]
+    assert max(map(len, result.out.splitlines())) <= 80
+    together = json.loads(run("plan", config(tmp_path, SHORT), "--compare", "--json").out)
+    assert list(together) == ["uniform", "paper", "exact"]
+    assert together["paper"]["composition"] == "paper"
+
+
+@pytest.mark.parametrize("method", ["fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "shaped"])
+def test_every_method_prints(method: str, run: Run, tmp_path: Path) -> None:
+    result = run("plan", config(tmp_path, SHORT, ('"spend-as-you-go"', f'"{method}"')))
+    assert result.code == 0
+    assert method in result.out
+
+
+def test_a_file_of_individual_budgets(run: Run, tmp_path: Path) -> None:
+    lines = [f"client-{i},{1.0 + i * 0.01}" for i in range(500)]
+    (tmp_path / "clients.csv").write_text("\n".join(["client,epsilon", *lines]))
+    file = tmp_path / "config.toml"
+    file.write_text(
+        '[training]\nrounds = 4\n[privacy]\nbudgets_file = "clients.csv"\nbudget_levels = 5\nsaving_rate = 0.5\n'
+    )
+    content = json.loads(run("plan", file, "--json").out)
+    assert content["clients"] == 500
+    assert [group["transition"] for group in content["groups"]] == [3] * 5
+    assert run("plan", file).code == 0
+
+
+BAD = {
+    "epsilon zero": (("epsilon = 10.0", "epsilon = 0.0"), "group 'strict': epsilon = 0.0"),
+    "epsilon negative": (("epsilon = 10.0", "epsilon = -1.0"), "group 'strict': epsilon = -1.0"),
+    "epsilon nan": (("epsilon = 10.0", "epsilon = nan"), "group 'strict': epsilon = nan"),
+    "epsilon infinite": (("epsilon = 10.0", "epsilon = inf"), "group 'strict': epsilon = inf"),
+    "epsilon text": (("epsilon = 10.0", 'epsilon = "10"'), "privacy.groups.1.epsilon = '10'"),
+    "epsilon hopeless": (("epsilon = 10.0", "epsilon = 1e-7"), "group 'strict': epsilon = 1e-07 cannot be met"),
+    "delta zero": (("delta = 1e-5", "delta = 0.0"), "privacy.delta = 0.0"),
+    "delta one": (("delta = 1e-5", "delta = 1.0"), "privacy.delta = 1.0"),
+    "rate zero": (("spending_rate = 0.9", "spending_rate = 0.0"), "privacy.spending_rate = 0.0"),
+    "rate above one": (("spending_rate = 0.9", "spending_rate = 1.1"), "privacy.spending_rate = 1.1"),
+    "saving above spending": (("saving_rate = 0.5", "saving_rate = 0.95"), "group 'strict': saving_rate = 0.95"),
+    "saving zero": (("saving_rate = 0.5", "saving_rate = 0.0"), "group 'strict': saving_rate = 0.0"),
+    "transition zero": (("transition = 13", "transition = 0"), "group 'strict': transition = 0"),
+    "transition late": (("transition = 13", "transition = 26"), "group 'strict': transition = 26"),
+    "shares": (("share = 0.34", "share = 0.35"), "the shares sum to 1.01"),
+    "share and clients": (("share = 0.34", "share = 0.34\nclients = 34"), "group 'strict': give either share or"),
+    "share for some": (("share = 0.34", "clients = 34"), "not some of each"),
+    "duplicate group": (('name = "middle"', 'name = "strict"'), "the name 'strict' is used 2 times"),
+    "empty name": (('name = "middle"', 'name = ""'), "name = ''"),
+    "empty group": (("share = 0.34", "share = 0.0"), "group 'strict': share = 0.0"),
+    "rounds zero": (("rounds = 25", "rounds = 0"), "training.rounds = 0"),
+    "rounds half": (("rounds = 25", "rounds = 2.5"), "training.rounds = 2.5"),
+    "clients zero": (("clients = 100", "clients = 0"), "federation.clients = 0"),
+    "clip norm": (("clip_norm = 250.0", "clip_norm = -1.0"), "privacy.clip_norm = -1.0"),
+    "unknown key": (("saving_rate = 0.5", "savings_rate = 0.5"), "Did you mean 'saving_rate'?"),
+    "unknown table": (("[training]", "[trainning]"), "trainning is not a known key. Did you mean 'training'?"),
+    "unknown method": (('"spend-as-you-go"', '"spend-as-you-go!"'), "Did you mean 'spend-as-you-go'?"),
+    "unknown composition": (('"exact"', '"exakt"'), "Did you mean 'exact'?"),
+    "unknown accountant": (('"rdp"', '"gdp"'), "accountant = 'gdp' must be one of rdp, pld"),
+    "not TOML": (("[federation]", "[federation"), "is not TOML"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_sentence_and_exit_code_2(name: str, run: Run, tmp_path: Path) -> None:
+    change, message = BAD[name]
+    target = tmp_path / "plan.json"
+    result = run("plan", config(tmp_path, change), "--out", target)
+    assert result.code == 2
+    assert result.out == ""
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+    assert "Traceback" not in result.err
+    assert not target.exists()
+
+
+def test_no_groups_and_a_missing_file(run: Run, tmp_path: Path) -> None:
+    empty = tmp_path / "config.toml"
+    empty.write_text("[privacy]\ndelta = 1e-5\n")
+    assert "privacy.groups is empty" in run("plan", empty).err
+    empty.write_text("")
+    assert "privacy is missing" in run("plan", empty).err
+    assert "cannot be read: No such file" in run("plan", tmp_path / "none.toml").err
+    assert "cannot be read: Is a directory" in run("plan", tmp_path).err
+    assert "cannot be read" in run("verify", tmp_path / "none.json").err
+
+
+def test_a_plan_is_not_half_written_to_a_bad_place(run: Run, tmp_path: Path) -> None:
+    result = run("plan", config(tmp_path, SHORT), "--out", tmp_path / "nowhere" / "plan.json")
+    assert result.code == 2
+    assert "cannot be written" in result.err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_help_reads_well(run: Run) -> None:
+    text = re.sub(r"\s+", " ", run("--help").out + run("plan", "--help").out + run("verify", "--help").out)
+    for words in ("decides when to spend", "--compare", "--json", "--out", "PLAN.json", "CONFIG.toml"):
+        assert words in text
+
+
+def test_the_program_itself_in_a_pipe() -> None:
+    """A real process: plain text when it is not a terminal, and a real exit code."""
+    done = subprocess.run(
+        [sys.executable, "-m", "nestegg", "verify", "no-such-plan.json"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: no-such-plan.json cannot be read: No such file or directory.\n"

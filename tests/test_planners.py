@@ -1,0 +1,199 @@
+"""The planners: the reference numbers, the theory's properties, and a page of plain Python that must agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nestegg import Budget, Charge, Group, InputError, Plan, plan
+from nestegg.accounting import ORDERS, rdp
+from nestegg.planning import SHAPES, epsilon_by_pld
+
+from .conftest import ANY_LENGTH, GROUPS
+from .oracles import epsilon_from_rdp, spend_as_you_go_by_bisection
+
+GROUP = st.builds(
+    Group,
+    name=st.uuids().map(str),
+    clients=st.integers(1, 1000),
+    budget=st.floats(0.5, 60.0).map(Budget),
+    saving_rate=st.floats(0.05, 0.9),
+    transition=st.integers(1, 12),
+)
+FEDERATION = st.lists(GROUP, min_size=1, max_size=4, unique_by=lambda group: group.name)
+
+
+def noise(made: Plan, *rounds: int) -> list[float]:
+    return [made.groups[0].noise_multiplier[t - 1] for t in rounds]
+
+
+def test_exact_reference_numbers(exact: Plan) -> None:
+    assert noise(exact, 1, 12, 13, 25) == pytest.approx([2.424, 2.014, 1.967, 1.967], abs=6e-4)
+    assert exact.groups[0].epsilon_spent[-1] == pytest.approx(10.0, abs=1e-6)
+
+
+def test_paper_reference_numbers(paper: Plan) -> None:
+    assert noise(paper, 1, 12, 13, 25) == pytest.approx([2.424, 2.528, 2.488, 1.684], abs=6e-4)
+    assert paper.groups[0].epsilon_spent[-1] == pytest.approx(8.079, abs=6e-4)
+    assert epsilon_by_pld(paper.groups[0]) == pytest.approx(7.48, abs=6e-3)
+
+
+def test_uniform_reference_number() -> None:
+    made = plan(GROUPS, rounds=25, method="idp-fedavg")
+    assert set(made.groups[0].noise_multiplier) == set(noise(made, 1))
+    assert noise(made, 1)[0] == pytest.approx(2.424, abs=6e-4)
+
+
+def test_exact_planner_agrees_with_plain_python() -> None:
+    orders = [order for order in ORDERS if order <= 64.0]
+    expected = spend_as_you_go_by_bisection(
+        lambda q, sigma: rdp(q, sigma, orders).tolist(), 8.0, 1e-5, 9, 0.8, 0.4, 6, orders
+    )
+    group = Group("g", 5, Budget(8.0), saving_rate=0.4, transition=6)
+    made = plan([group], rounds=9, spending_rate=0.8)
+    assert made.groups[0].noise_multiplier == pytest.approx(expected, rel=1e-8)
+
+
+@settings(deadline=None, max_examples=25)
+@given(groups=FEDERATION, composition=st.sampled_from(["exact", "paper"]))
+def test_nobody_overspends_after_any_round(groups: list[Group], composition: str) -> None:
+    made = plan(groups, rounds=12, composition=composition)
+    for row in made.groups:
+        curves = rdp(np.array(row.sampling_rate), np.array(row.noise_multiplier), ORDERS)
+        spent = [epsilon_from_rdp(list(ORDERS), curve, 1e-5) for curve in np.cumsum(curves, axis=0).tolist()]
+        assert row.epsilon_spent == pytest.approx(spent, rel=1e-9)
+        assert max(spent) <= row.group.budget.epsilon
+        if composition == "exact":
+            assert spent[-1] >= 0.999 * row.group.budget.epsilon
+
+
+@settings(deadline=None, max_examples=25)
+@given(groups=FEDERATION)
+def test_theorem_1_holds_for_exact_plans(groups: list[Group]) -> None:
+    """Noise never rises; the Rényi spending of a round never falls while saving and is constant while spending."""
+    made = plan(groups, rounds=12)
+    for row in made.groups:
+        sigma = np.array(row.noise_multiplier)
+        assert np.all(np.diff(sigma) <= 1e-7 * sigma[:-1])
+        first = row.group.transition - 1
+        assert np.all(sigma[first:] == sigma[first])
+        spent = rdp(np.array(row.sampling_rate), sigma, [2.0, 8.0])
+        assert np.all(np.diff(spent, axis=0) >= -1e-6 * spent[:-1])
+
+
+@settings(deadline=None, max_examples=25)
+@given(groups=FEDERATION, clip=st.floats(0.1, 1000.0))
+def test_every_client_faces_its_own_noise_multiplier(groups: list[Group], clip: float) -> None:
+    """The heart of the system: c_n σ_n = c σ for everyone, the mean clip norm is c, and q^t averages over clients."""
+    made = plan(groups, rounds=12, clip_norm=clip)
+    counts = np.array([row.group.clients for row in made.groups])
+    sigma = np.array([row.noise_multiplier for row in made.groups])
+    norms = np.array([row.clip_norm for row in made.groups])
+    rates = np.array([row.sampling_rate for row in made.groups])
+    clients = np.repeat(np.arange(len(groups)), counts)
+    assert norms * sigma == pytest.approx(np.broadcast_to(clip * np.array(made.round_noise_multiplier), sigma.shape))
+    assert norms[clients].mean(axis=0) == pytest.approx(clip)
+    assert made.round_noise_multiplier == pytest.approx(1.0 / (1.0 / sigma[clients]).mean(axis=0))
+    assert made.mean_sampling_rate == pytest.approx(rates[clients].mean(axis=0))
+
+
+def test_pld_planning_buys_what_method_md_says(exact: Plan) -> None:
+    strict = GROUPS[:1]
+    made = plan(strict, rounds=25, accountant="pld")
+    row = made.groups[0]
+    assert 0.999 * 10.0 <= row.epsilon_spent[-1] <= 10.0
+    assert all(np.diff(row.noise_multiplier) <= 1e-6)
+    gain = 1.0 - row.noise_multiplier[-1] / exact.groups[0].noise_multiplier[-1]
+    assert 0.04 < gain < 0.09
+    made.verify()
+
+
+def test_uniform_methods_reduce_as_they_should() -> None:
+    dp = plan(GROUPS, rounds=25, method="dp-fedavg")
+    idp = plan(GROUPS, rounds=25, method="idp-fedavg")
+    never = plan([replace(g, transition=1) for g in GROUPS], rounds=25)
+    assert {row.group.budget.epsilon for row in dp.groups} == {10.0}
+    assert [row.clip_norm[0] for row in dp.groups] == pytest.approx([250.0] * 3)
+    assert [r.noise_multiplier for r in idp.groups] == [r.noise_multiplier for r in never.groups]
+    assert idp.groups[0].noise_multiplier == dp.groups[0].noise_multiplier
+    adaptive = plan(GROUPS, rounds=25, method="adaptive-clipping")
+    assert adaptive.groups == dp.groups
+
+
+def test_fedavg_is_a_plan_without_privacy() -> None:
+    made = plan(ANY_LENGTH, rounds=3, method="fedavg")
+    for row in made.groups:
+        assert set(row.noise_multiplier) == {0.0}
+        assert set(row.clip_norm) == {np.inf} == set(row.epsilon_spent)
+        assert set(row.sampling_rate) == {0.9}
+    assert made.round_noise_multiplier == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("shape", [*SHAPES, [3.0, 1.0, 2.0, 2.0]])
+def test_shaped_noise_keeps_its_shape_and_spends_everything(shape: str | list[float]) -> None:
+    made = plan(ANY_LENGTH, rounds=4, method="shaped", shape=shape, end_ratio=0.25)
+    for row in made.groups:
+        relative = np.array(row.noise_multiplier) / row.noise_multiplier[0]
+        assert relative[-1] == pytest.approx(0.25 if isinstance(shape, str) else 2.0 / 3.0)
+        assert row.group.budget.epsilon * 0.999 <= row.epsilon_spent[-1] <= row.group.budget.epsilon
+    made.verify()
+
+
+def test_replanning_an_undisturbed_plan_changes_nothing(exact: Plan) -> None:
+    for after in (0, 5, 12, 13, 24):
+        rest = exact.replan(after)
+        assert rest.rounds == 25 - after
+        for old, new in zip(exact.groups, rest.groups, strict=True):
+            assert new.noise_multiplier == pytest.approx(old.noise_multiplier[after:], rel=1e-6)
+            assert new.epsilon_spent[-1] <= new.group.budget.epsilon
+        rest.verify()
+
+
+def test_a_lost_round_is_paid_by_more_noise_and_nobody_goes_over(exact: Plan) -> None:
+    row = exact.groups[0]
+    twice = Charge(row.sampling_rate[5], row.noise_multiplier[5])
+    rest = exact.replan(after=6, lost={"strict": [twice]})
+    assert rest.groups[0].noise_multiplier[-1] > row.noise_multiplier[-1]
+    assert rest.groups[1].noise_multiplier == pytest.approx(exact.groups[1].noise_multiplier[6:], rel=1e-6)
+    assert 0.999 * 10.0 <= rest.groups[0].epsilon_spent[-1] <= 10.0
+    assert twice.rounds + 6 == sum(charge.rounds for charge in rest.groups[0].already_spent)
+    rest.verify()
+
+
+@pytest.mark.parametrize("method", ["shaped", "idp-fedavg", "dp-fedavg", "adaptive-clipping"])
+def test_every_method_can_be_replanned(method: str) -> None:
+    made = plan(ANY_LENGTH, rounds=8, method=method)
+    rest = made.replan(3)
+    for old, new in zip(made.groups, rest.groups, strict=True):
+        assert new.noise_multiplier == pytest.approx(old.noise_multiplier[3:], rel=1e-6)
+
+
+def test_a_used_up_budget_is_refused() -> None:
+    with pytest.raises(InputError, match="'strict': epsilon = 10 cannot be met by any noise"):
+        plan(ANY_LENGTH, rounds=5, already_spent={"strict": [Charge(0.9, 2.0, 25)]})
+    with pytest.raises(InputError, match="already_spent = 'strcit'"):
+        plan(ANY_LENGTH, rounds=5, already_spent={"strcit": [Charge(0.9, 2.0, 25)]})
+
+
+def test_defaults_save_until_the_middle() -> None:
+    saver = plan([Group("g", 1, Budget(5.0), saving_rate=0.5)], rounds=25).groups[0]
+    assert saver.group.transition == 13
+    spender = plan([Group("g", 1, Budget(5.0))], rounds=25).groups[0]
+    assert (spender.group.saving_rate, spender.group.transition) == (0.9, 1)
+
+
+def test_many_groups_are_planned_as_one_by_one() -> None:
+    groups = [
+        Group(f"g{i}", 1, Budget(e), saving_rate=0.3 + 0.004 * i, transition=1 + i % 40)
+        for i, e in enumerate(np.geomspace(0.3, 40.0, 150).tolist())
+    ]
+    made = plan(groups, rounds=40)
+    for i in (0, 17, 77, 120, 149):
+        alone = plan([groups[i]], rounds=40)
+        assert made.groups[i].noise_multiplier == pytest.approx(alone.groups[0].noise_multiplier, rel=1e-7)
+        assert made.groups[i].epsilon_spent == pytest.approx(alone.groups[0].epsilon_spent, rel=1e-7)
+    assert made.orders == ORDERS
