@@ -31,7 +31,7 @@ def plan(
     config = load_config(config_file)
     with Console(stderr=True).status("Planning, and judging the plan by privacy loss distributions …"):
         made = judged(make_plan(config))
-        rivals = {} if as_json and not compare else _rivals(config, judge=compare)
+        rivals = {} if as_json and not compare else rivals_of(config, judge=compare)
     if out is not None:
         save_plan(made, out)
     if as_json:
@@ -45,7 +45,7 @@ def plan(
         console.print(f"Saved to {out}.", highlight=False)
 
 
-def _rivals(config: Config, judge: bool) -> dict[str, Plan]:
+def rivals_of(config: Config, judge: bool) -> dict[str, Plan]:
     """The three planners on the same budgets."""
     plans = {name: make_plan(config, **changes) for name, changes in RIVALS.items()}
     return {name: judged(rival) for name, rival in plans.items()} if judge else plans

@@ -18,8 +18,8 @@ _SHOWN = 12
 def show(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
     """The plan of a configuration: what it is, its groups, what its composition saves, and when it spends."""
     console.print(
-        f"[bold]{plan.method}[/]: {plan.clients} clients in {len(plan.groups)} groups, {plan.rounds} rounds, "
-        f"δ = {plan.delta:g}, {plan.composition} composition, {plan.accountant.upper()} accountant",
+        f"[bold]{plan.method}[/], {plan.composition} composition: {plan.clients} clients in {len(plan.groups)} groups, "
+        f"{plan.rounds} rounds, δ = {plan.delta:g}\n",
         highlight=False,
     )
     console.print(groups_table(plan))
@@ -125,8 +125,8 @@ def spending_chart(plan: Plan, uniform: Plan, width: int = 60, height: int = 12)
         for x, t in enumerate(rounds):
             y = min(int(spent[t - 1] / top * height), height - 1)
             grid[height - 1 - y][x] = (mark, style)
-    chart = Text("ε spent, round by round", style="italic")
-    chart.append("   ")
+    chart = Text()
+    chart.append("ε spent, round by round   ", style="bold")
     for row, mark, colour in zip(rows, MARKS, COLOURS, strict=False):
         chart.append(f"{mark} {row.group.name}  ", style=colour)
     chart.append("· uniform spending\n", style="dim")

@@ -14,7 +14,7 @@ from nestegg.planning import epsilon_by_pld, load_plan
 def verify(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan that `nestegg plan --out` saved.")],
 ) -> None:
-    """Re-check a saved plan: every group's spending, recomputed from the plan's own rows by an independent accountant."""
+    """Re-check a saved plan: every group's spending, recomputed from its own rows by an independent accountant."""
     console = Console()
     plan = load_plan(plan_file)
     with console.status("Recomputing every group's spending by privacy loss distributions …"):

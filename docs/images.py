@@ -1,0 +1,34 @@
+"""Draw the README's picture from the program's real output: `python docs/images.py`."""
+
+from __future__ import annotations
+
+import re
+from io import StringIO
+from pathlib import Path
+
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+from nestegg.cli import tables
+from nestegg.cli.plan import rivals_of
+from nestegg.config import load_config, make_plan
+from nestegg.planning import judged
+
+ROOT = Path(__file__).parent.parent
+
+
+def main() -> None:
+    """Record what `nestegg plan examples/fashion-mnist.toml` prints, as an SVG that needs no network."""
+    console = Console(record=True, width=92, file=StringIO(), force_terminal=True, color_system="truecolor")
+    config = load_config(ROOT / "examples" / "fashion-mnist.toml")
+    console.print("[bold green]$[/] nestegg plan examples/fashion-mnist.toml", highlight=False)
+    tables.show(console, judged(make_plan(config)), rivals_of(config, judge=False))
+    svg = console.export_svg(title="nestegg plan", theme=MONOKAI)
+    svg = re.sub(r"@font-face\s*{[^}]*}", "", svg).replace("Fira Code", "DejaVu Sans Mono")
+    folder = ROOT / "docs" / "images"
+    folder.mkdir(exist_ok=True)
+    (folder / "plan.svg").write_text(svg)
+
+
+if __name__ == "__main__":
+    main()
