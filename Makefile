@@ -16,16 +16,16 @@ help:
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the virtual environment"
 
+# torch first and alone, at the version of constraints.txt: whatever depends on it then finds it installed.
 $(VENV)/base: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || python3 -m venv $(VENV)
 	@echo "Installing nestegg into $(VENV) …"
+	@$(PIP) torch
 	@$(PIP) --editable .
 	@touch $@
 
-# torch first and alone, at the version of constraints.txt: whatever depends on it then finds it installed.
 $(VENV)/full: $(VENV)/base
 	@echo "Installing what the tests need …"
-	@$(PIP) torch
 	@$(PIP) --editable '.[test]'
 	@touch $@
 

@@ -22,7 +22,7 @@ def main() -> None:
     console = Console(record=True, width=92, file=StringIO(), force_terminal=True, color_system="truecolor")
     config = load_config(ROOT / "examples" / "fashion-mnist.toml")
     console.print("[bold green]$[/] nestegg plan examples/fashion-mnist.toml", highlight=False)
-    tables.show(console, judged(make_plan(config)), rivals_of(config, judge=False))
+    tables.show(console, judged(make_plan(config)), rivals_of(config))
     svg = console.export_svg(title="nestegg plan", theme=MONOKAI)
     svg = re.sub(r"@font-face\s*{[^}]*}", "", svg).replace("Fira Code", "DejaVu Sans Mono")
     folder = ROOT / "docs" / "images"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from nestegg import Budget, Group, Plan, plan
+from nestegg.cli import main
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "fashion-mnist.toml"
 
@@ -27,3 +31,24 @@ def exact() -> Plan:
 @pytest.fixture(scope="session")
 def paper() -> Plan:
     return plan(GROUPS, rounds=25, composition="paper")
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["nestegg", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        captured = capsys.readouterr()
+        return Result(int(stop.value.code or 0), captured.out, captured.err)
+
+    return call

@@ -60,10 +60,10 @@ def test_a_csv_with_all_columns(tmp_path: Path) -> None:
 
 def test_json_lines(tmp_path: Path) -> None:
     file = tmp_path / "clients.jsonl"
-    rows = [{"client": "ann", "epsilon": 3}, {"client": 7, "epsilon": 4.5, "transition": 2}]
+    rows = [{"client": "ann", "epsilon": 3}, {"client": 0, "epsilon": 4.5, "transition": 2}]
     file.write_text("\n".join(json.dumps(row) for row in rows))
     clients = read_clients(file)
-    assert clients.client == ("ann", "7")
+    assert clients.client == ("ann", "0")
     assert clients.epsilon.tolist() == [3.0, 4.5]
     assert clients.transition.tolist() == [0, 2]
 
@@ -78,6 +78,8 @@ def test_json_lines(tmp_path: Path) -> None:
         ("client,epsilon\na,1\nb,nan\n", "line 3: epsilon = 'nan'"),
         ("client,epsilon\na,1\nb,ten\n", "line 3: epsilon = 'ten'"),
         ("client,epsilon\na,1\nb\n", "line 3: 1 values; the header has 2 columns"),
+        ("client,epsilon,epsilon\na,1,30\n", "line 1: the column 'epsilon' is there 2 times"),
+        ("client,epsilon,transition\na,1,1e300\n", "line 2: transition = '1e300'"),
         ("client,epsilon\na,1\na,2\n", "line 3: client = 'a' is there already, in line 2"),
         ("client,epsilon\n,1\n", "line 2: client is missing"),
         ("client,epsilon,saving_rate\na,1,1.5\n", "line 2: saving_rate = '1.5' must be above 0 and at most 1"),
@@ -91,7 +93,10 @@ def test_a_bad_line_is_named(text: str, message: str, tmp_path: Path) -> None:
         read_clients(file)
 
 
-@pytest.mark.parametrize("line", ["{", "[1]", '{"client": "a"}', '{"client": "a", "epsilon": true}'])
+@pytest.mark.parametrize(
+    "line",
+    ["{", "[1]", '{"client": "a", "epsilon": 1, "epsilon": 30}', '{"client": "a"}', '{"client": "a", "epsilon": true}'],
+)
 def test_a_bad_json_line_is_named(line: str, tmp_path: Path) -> None:
     file = tmp_path / "clients.jsonl"
     file.write_text('{"client": "z", "epsilon": 1}\n' + line)
@@ -109,3 +114,12 @@ def test_too_many_groups_are_refused() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read: No such file"):
         read_clients(tmp_path / "nobody.csv")
+
+
+def test_rates_and_transitions_are_held_to_the_training(tmp_path: Path) -> None:
+    file = tmp_path / "clients.csv"
+    file.write_text("client,epsilon,saving_rate,transition\na,1,0.5,3\nb,1,0.95,3\n")
+    with pytest.raises(InputError, match=r"line 3: saving_rate = '0\.95' must be above 0 and at most 0\.9"):
+        read_clients(file, 25, 0.9)
+    with pytest.raises(InputError, match="line 2: transition = '3' must be a whole number from 1 to 2"):
+        read_clients(file, 2, 1.0)

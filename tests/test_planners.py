@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -173,7 +174,7 @@ def test_every_method_can_be_replanned(method: str) -> None:
 
 
 def test_a_used_up_budget_is_refused() -> None:
-    with pytest.raises(InputError, match="'strict': epsilon = 10 cannot be met by any noise"):
+    with pytest.raises(InputError, match="'strict': epsilon = 10 at delta = 1e-05 cannot be met by any noise"):
         plan(ANY_LENGTH, rounds=5, already_spent={"strict": [Charge(0.9, 2.0, 25)]})
     with pytest.raises(InputError, match="already_spent = 'strcit'"):
         plan(ANY_LENGTH, rounds=5, already_spent={"strcit": [Charge(0.9, 2.0, 25)]})
@@ -197,3 +198,104 @@ def test_many_groups_are_planned_as_one_by_one() -> None:
         assert made.groups[i].noise_multiplier == pytest.approx(alone.groups[0].noise_multiplier, rel=1e-7)
         assert made.groups[i].epsilon_spent == pytest.approx(alone.groups[0].epsilon_spent, rel=1e-7)
     assert made.orders == ORDERS
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    rate=st.floats(-2.0, 0.0).map(lambda x: 10.0**x),
+    slowness=st.floats(0.001, 1.0),
+    rounds=st.integers(17, 60),
+    late=st.floats(0.0, 1.0),
+    epsilon=st.floats(0.1, 30.0),
+    delta=st.sampled_from([1e-9, 1e-5, 1e-2, 0.1]),
+    composition=st.sampled_from(["exact", "paper"]),
+)
+def test_any_rate_any_delta_no_overspending_and_nothing_left_over(
+    rate: float, slowness: float, rounds: int, late: float, epsilon: float, delta: float, composition: str
+) -> None:
+    """All orders at once judge what the planner found at few of them."""
+    group = Group("g", 3, Budget(epsilon, delta), rate * slowness, 1 + int(late * (rounds - 1)))
+    row = plan([group], rounds, spending_rate=rate, composition=composition).groups[0]
+    curves = np.cumsum(rdp(np.array(row.sampling_rate), np.array(row.noise_multiplier), ORDERS), axis=0)
+    spent = [epsilon_from_rdp(list(ORDERS), curve, delta) for curve in curves.tolist()]
+    assert max(spent) <= epsilon
+    assert row.epsilon_spent == pytest.approx(spent, rel=1e-9, abs=1e-12)
+    if composition == "exact" and row.noise_multiplier[-1] > 0.1001:
+        assert spent[-1] >= 0.999 * epsilon
+
+
+def test_a_slow_saver_with_a_late_transition() -> None:
+    """Here the best order falls by more than the orders the search first looks at."""
+    made = plan([Group("a", 10, Budget(2.0), 0.01, 90)], 100, spending_rate=0.05)
+    assert made.groups[0].noise_multiplier[-1] == pytest.approx(1.0474, abs=1e-4)
+
+
+@pytest.mark.parametrize("delta", [1e-12, 1e-14])
+def test_tiny_deltas_verify(delta: float) -> None:
+    group = Group("a", 10, Budget(5.0, delta), 0.4, 4)
+    plan([group], 6).verify()
+    plan([group], 6, accountant="pld").verify()
+
+
+@pytest.mark.parametrize("rate", [1e-3, 1e-7, 1e-300])
+def test_tiny_rates_are_judged_in_no_time(rate: float) -> None:
+    made = plan([Group("a", 10, Budget(1.0), rate, 5)], 10)
+    assert epsilon_by_pld(made.groups[0]) < 1.0
+
+
+def test_uniform_methods_know_one_composition(exact: Plan) -> None:
+    made = plan(GROUPS, rounds=25, method="idp-fedavg", composition="paper")
+    assert len(set(made.groups[0].noise_multiplier)) == 1
+    assert made.composition == "exact"
+
+
+def test_numbers_may_be_of_any_kind() -> None:
+    group = Group("a", np.int64(10), Budget(10, np.float32(0.25)), np.float32(0.5), 2.0)  # type: ignore[arg-type]
+    made = plan((g for g in [group]), np.int64(4), spending_rate=1)  # type: ignore[arg-type]
+    assert made.groups[0].group == Group("a", 10, Budget(10.0, 0.25), 0.5, 2)
+    assert made.to_json()
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        [Charge(0.5, 2.0)],
+        {"strict": [(0.5,)]},
+        {"strict": ["xyz"]},
+        {"strict": [Charge(1.5, 2.0)]},
+        {"strict": [Charge(0.5, 0.0)]},
+        {"strict": [Charge(0.5, 1e9)]},
+        {"strict": [Charge(0.5, 2.0, 0)]},
+        {"strict": [Charge(0.5, 2.0, 1.5)]},  # type: ignore[arg-type]
+        {"nobody": [Charge(0.5, 2.0)]},
+    ],
+)
+@pytest.mark.parametrize("composition", ["exact", "paper"])
+def test_a_history_that_makes_no_sense_is_refused(history: object, composition: str) -> None:
+    with pytest.raises(InputError, match="already_spent"):
+        plan(GROUPS, 25, already_spent=history, composition=composition)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: plan([1], 4),  # type: ignore[list-item]
+        lambda: plan([], 4),
+        lambda: plan(GROUPS, 25, method="shaped", shape=[1.0]),
+        lambda: plan(GROUPS, 25, method="shaped", shape=[1e-10] + [1.0] * 24),
+        lambda: plan(GROUPS, 25, method="shaped", end_ratio=1e300),
+        lambda: Budget(10**400),
+        lambda: Budget("10"),  # type: ignore[arg-type]
+        lambda: Budget(True),
+        lambda: Group("", 1, Budget(1.0)),
+        lambda: Group("a", 1.5, Budget(1.0)),  # type: ignore[arg-type]
+        lambda: Group("a", 1, 3.0),  # type: ignore[arg-type]
+    ],
+)
+def test_what_makes_no_sense_is_an_input_error(call: Callable[[], object]) -> None:
+    with pytest.raises(InputError):
+        call()
+
+
+def test_fedavg_can_be_replanned() -> None:
+    assert plan(ANY_LENGTH, rounds=8, method="fedavg").replan(3).rounds == 5

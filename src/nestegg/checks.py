@@ -13,34 +13,38 @@ from nestegg.errors import InputError
 Choice = TypeVar("Choice", bound=str)
 
 
+# Rounds and clients beyond these are mistakes, and would take all memory.
+MAX_ROUNDS, MAX_CLIENTS = 10**6, 2**53
+
+
 def positive(field: str, value: float) -> float:
     """A finite number above 0."""
-    if not (_is_number(value) and math.isfinite(value) and value > 0):
-        raise InputError(f"{field} = {value!r} must be a finite number above 0.")
+    if not (_is_finite(value) and value > 0):
+        raise InputError(f"{field} = {_short(value)} must be a finite number above 0.")
     return float(value)
 
 
 def probability(field: str, value: float) -> float:
     """A number strictly between 0 and 1."""
-    if not (_is_number(value) and 0 < value < 1):
-        raise InputError(f"{field} = {value!r} must lie strictly between 0 and 1.")
+    if not (_is_finite(value) and 0 < value < 1):
+        raise InputError(f"{field} = {_short(value)} must lie strictly between 0 and 1.")
     return float(value)
 
 
 def rate(field: str, value: float, at_most: float = 1.0, limit: str = "") -> float:
     """A sampling rate: above 0 and not above `at_most`, which is called `limit`."""
-    if not (_is_number(value) and 0 < value <= at_most):
+    if not (_is_finite(value) and 0 < value <= at_most):
         bound = f"{limit} = {at_most:g}" if limit else f"{at_most:g}"
-        raise InputError(f"{field} = {value!r} must be above 0 and at most {bound}.")
+        raise InputError(f"{field} = {_short(value)} must be above 0 and at most {bound}.")
     return float(value)
 
 
 def whole(field: str, value: int, low: int, high: int | None = None) -> int:
     """A whole number from `low` to `high`."""
     allowed = f"at least {low}" if high is None else f"from {low} to {high}"
-    is_whole = _is_number(value) and math.isfinite(value) and value == math.floor(value)
+    is_whole = _is_finite(value) and value == math.floor(value)
     if not is_whole or value < low or (high is not None and value > high):
-        raise InputError(f"{field} = {value!r} must be a whole number, {allowed}.")
+        raise InputError(f"{field} = {_short(value)} must be a whole number, {allowed}.")
     return int(value)
 
 
@@ -59,5 +63,17 @@ def suggestion(word: object, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
+def _is_finite(value: object) -> bool:
+    """Whether this is a number (a truth value is not) that a double can hold."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _short(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        text = "a huge number"
+    return text if len(text) <= 60 else f"{text[:57]}…"

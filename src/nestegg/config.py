@@ -8,23 +8,47 @@ from pathlib import Path
 
 from pydantic import Field
 
-from nestegg.checks import positive, probability, rate, whole
+from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
 from nestegg.errors import InputError
-from nestegg.planning import Budget, Group, Plan, plan, split_clients
+from nestegg.planning import Budget, Group, Plan, at_smallest_budget, plan, split_clients
 from nestegg.planning.clients import bucket, read_clients
 from nestegg.schema import Section, read
 
+BUDGETS = ("individual", "smallest")
+# Keys that only one method reads; with any other they are a mistake.
+_OWN_KEYS = {"shape": "shaped", "end_ratio": "shaped", "adaptive": "adaptive-clipping"}
+
 
 class Federation(Section):
-    """Who takes part."""
+    """Who takes part, with what data."""
 
+    dataset: str = "digits"
+    data: str | None = None
     clients: int | None = None
+    partition: str = "dirichlet"
+    dirichlet: float = 0.1
+
+
+class Model(Section):
+    """What is trained; by default the dataset's own network."""
+
+    name: str | None = None
 
 
 class Training(Section):
-    """How long."""
+    """How clients train, and for how long."""
 
     rounds: int = 25
+    local_epochs: int = 5
+    batch_size: int = 32
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    schedule: str = "cosine"
+    seed: int = 0
+    reproducible: bool = False
+    precision: str = "fp32"
+    engine: str = "auto"
+    device: str = "cpu"
 
 
 class GroupTable(Section):
@@ -38,6 +62,16 @@ class GroupTable(Section):
     transition: int | None = None
 
 
+class Adaptive(Section):
+    """Parameters of the method adaptive-clipping."""
+
+    quantile: float = 0.5
+    step: float = 0.2
+    bit_noise: float | None = None
+    server_rate: float = 1.0
+    server_momentum: float = 0.0
+
+
 class Privacy(Section):
     """Budgets, and the method that spends them."""
 
@@ -46,7 +80,11 @@ class Privacy(Section):
     accountant: str = "rdp"
     delta: float = 1e-5
     spending_rate: float = 0.9
-    clip_norm: float = 250.0
+    clip_norm: float = 10.0
+    clipping: str = "per-layer"
+    clip_unit: str = "gradient"
+    budgets: str = "individual"
+    colluders: int = 0
     shape: str | list[float] = "geometric"
     end_ratio: float = 0.5
     saving_rate: float | None = None
@@ -54,12 +92,14 @@ class Privacy(Section):
     groups: list[GroupTable] = Field(default_factory=list)
     budgets_file: str | None = None
     budget_levels: int = 32
+    adaptive: Adaptive = Adaptive()
 
 
 class Config(Section):
     """A whole configuration file."""
 
     federation: Federation = Federation()
+    model: Model = Model()
     training: Training = Training()
     privacy: Privacy
 
@@ -68,36 +108,49 @@ def load_config(path: Path | str) -> Config:
     """Read a configuration; relative paths in it start from its own folder."""
     path = Path(path)
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    except tomllib.TOMLDecodeError as error:
+    try:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not TOML: {error}.") from None
     config = read(Config, content, str(path))
     if config.privacy.budgets_file is None:
         return config
-    file = str(path.parent / config.privacy.budgets_file)
+    file = str((path.parent / config.privacy.budgets_file).resolve())
     return config.model_copy(update={"privacy": config.privacy.model_copy(update={"budgets_file": file})})
 
 
 def make_groups(config: Config) -> tuple[Group, ...]:
     """The groups that a configuration describes, each with a number of clients."""
     privacy, clients = config.privacy, config.federation.clients
-    whole("training.rounds", config.training.rounds, 1)
+    whole("training.rounds", config.training.rounds, 1, MAX_ROUNDS)
     probability("privacy.delta", privacy.delta)
     rate("privacy.spending_rate", privacy.spending_rate)
     if clients is not None:
-        whole("federation.clients", clients, 1)
+        whole("federation.clients", clients, 1, MAX_CLIENTS)
     if privacy.budgets_file is None:
         groups = tuple(_from_table(table, count, privacy) for table, count in _with_counts(config))
     elif privacy.groups:
         raise InputError("privacy.budgets_file and privacy.groups are both given; one of them must go.")
     else:
-        groups, _ = bucket(read_clients(privacy.budgets_file), privacy.budget_levels, privacy.delta)
+        clients_read = read_clients(privacy.budgets_file, config.training.rounds, privacy.spending_rate)
+        groups, _ = bucket(clients_read, privacy.budget_levels, privacy.delta)
         total = sum(group.clients for group in groups)
         if clients not in (None, total):
             raise InputError(f"federation.clients = {clients} must be the number of clients in the file, {total}.")
-    return tuple(_with_defaults(group, privacy) for group in groups)
+    groups = tuple(_with_defaults(group, privacy) for group in groups)
+    return at_smallest_budget(groups) if one_of("privacy.budgets", privacy.budgets, BUDGETS) == "smallest" else groups
+
+
+def check_method_keys(config: Config) -> None:
+    """Refuse keys that belong to another method than the configured one."""
+    for key, method in _OWN_KEYS.items():
+        if key in config.privacy.model_fields_set and config.privacy.method != method:
+            raise InputError(
+                f"privacy.{key} belongs to the method {method!r}; privacy.method = {config.privacy.method!r}."
+            )
 
 
 def make_plan(config: Config, method: str | None = None, composition: str | None = None) -> Plan:

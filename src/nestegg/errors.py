@@ -1,4 +1,4 @@
-"""The two ways things go wrong: a user's mistake, and a broken promise."""
+"""The ways things go wrong: a user's mistake, a broken promise, a run that stopped."""
 
 from __future__ import annotations
 
@@ -9,3 +9,7 @@ class InputError(ValueError):
 
 class VerificationError(RuntimeError):
     """A plan does not keep what it promises: somebody is over budget, or its numbers contradict each other."""
+
+
+class StoppedError(RuntimeError):
+    """A run stopped half-way and can be resumed; the message says how."""

@@ -29,7 +29,8 @@ def read(model: type[Model], content: Any, source: str) -> Model:
 
 
 def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:
-    field = ".".join(str(part + 1) if isinstance(part, int) else part for part in detail["loc"])
+    parts = [part for part in detail["loc"] if part not in ("str", "list[float]")]  # pydantic's names for alternatives
+    field = ".".join(str(part + 1) if isinstance(part, int) else part for part in parts)
     if detail["type"] == "extra_forbidden":
         return f"{field} is not a known key.{suggestion(detail['loc'][-1], _keys(model, detail['loc'][:-1]))}"
     if detail["type"] == "missing":

@@ -1,7 +1,7 @@
 """Privacy accounting of the sampled Gaussian mechanism. No torch, no files: numbers in, numbers out."""
 
 from nestegg.accounting.accountant import Accountant, Charge, S, Spending, compose
-from nestegg.accounting.calibration import MAX_NOISE, MIN_NOISE, smallest_noise, smallest_root
+from nestegg.accounting.calibration import MAX_NOISE, MIN_NOISE, first_guess, smallest_noise, smallest_root
 from nestegg.accounting.pld import PldAccountant, PldSpending
 from nestegg.accounting.rdp import ORDERS, RdpAccountant, RdpSpending
 from nestegg.accounting.sampled_gaussian import Array, rdp
@@ -20,6 +20,7 @@ __all__ = [
     "S",
     "Spending",
     "compose",
+    "first_guess",
     "rdp",
     "smallest_noise",
     "smallest_root",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -59,11 +59,23 @@ class Accountant(Protocol[S]):
     def view(self, spending: S) -> S:
         """Spending of a wider accountant as this one sees it."""
 
-    def between(self, spent: S, total: S, delta: float) -> Accountant[S]:
-        """As much of the accountant as is needed to follow the spending from `spent` to `total`."""
+    def after(self, spent: S, delta: float) -> Accountant[S]:
+        """As much of the accountant as is needed once `spent` is spent."""
 
     def near(self, total: S, delta: float) -> Accountant[S]:
         """As much of the accountant as is needed to know the ε of spending close to `total`."""
+
+    def above(self, search: Any) -> Accountant[S]:
+        """Without what lies well below a search."""
+
+    def reaches_end_of(self, books: Any, whole: Any) -> bool:
+        """Whether a search has come down to where `above` cut `books` off from the `whole`."""
+
+    def within(self, books: Any) -> Accountant[S]:
+        """No more of the accountant than `books` still has."""
+
+    def decides(self, total: S, delta: float, whole: Any) -> bool:
+        """Whether a narrowed accountant gives the same ε for `total` as the `whole` one."""
 
 
 def compose(accountant: Accountant[S], charges: Sequence[Charge]) -> S:

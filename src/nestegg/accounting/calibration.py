@@ -37,8 +37,8 @@ def smallest_root(total: Callable[[Rows, Array], Array], target: Array, guess: A
     slope = np.full(target.shape, -1.5)
     last_x, last_y = np.full(target.shape, np.nan), np.full(target.shape, np.nan)
     noise = np.full(target.shape, np.inf)
-    rows = np.arange(target.size)
-    for _ in range(_STEPS):
+    rows = np.flatnonzero(target > 0.0)  # where nothing is left to spend, no noise is enough
+    for _ in range(_STEPS if rows.size else 0):
         with np.errstate(divide="ignore"):  # spending nothing is log 0
             y = np.log(total(rows, np.exp(x[rows])) / target[rows])
         safe = y <= -rtol / 10.0
@@ -62,6 +62,13 @@ def smallest_root(total: Callable[[Rows, Array], Array], target: Array, guess: A
     return noise
 
 
+def first_guess(q: ArrayLike, count: ArrayLike, target: ArrayLike, delta: float) -> Array:
+    """The σ of an unsampled Gaussian mechanism whose signal is q times as strong, by ε = ρ + 2 √(ρ log(1/δ))."""
+    need = -np.log(delta)
+    root = np.sqrt(need + np.maximum(target, 1e-9)) - np.sqrt(need)
+    return np.asarray(np.asarray(q) * np.sqrt(np.asarray(count) / 2.0) / root)
+
+
 def smallest_noise(
     accountant: Accountant[S],
     q: ArrayLike,
@@ -80,7 +87,7 @@ def smallest_noise(
         target: ε that each row may have spent in the end.
         delta: δ of every row.
         spent: what each row has spent before; nothing by default.
-        guess: where to start; by default the σ of an unsampled Gaussian mechanism whose signal is q times as strong.
+        guess: where to start; by default `first_guess`.
 
     Returns:
         σ of each row; infinite where no noise is enough.
@@ -91,8 +98,7 @@ def smallest_noise(
     """
     rate, rounds, aim = np.broadcast_arrays(np.atleast_1d(q), np.atleast_1d(count), np.atleast_1d(target))
     if guess is None:
-        need = -np.log(delta)
-        guess = rate * np.sqrt(rounds / 2.0) / (np.sqrt(need + aim) - np.sqrt(need))
+        guess = first_guess(rate, rounds, aim, delta)
 
     def total(rows: Rows, sigma: Array) -> Array:
         spending = accountant.spend(rate[rows], sigma) * rounds[rows]

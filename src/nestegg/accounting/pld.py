@@ -14,6 +14,11 @@ from nestegg.accounting.sampled_gaussian import Array
 # σ = 2.4255, 25 rounds: ε is 2e-5 above that of a grid fifty times as fine, for a fiftieth of the time.
 INTERVAL = 5e-3
 _SHARE = 1 / 50
+_CELLS = 20_000  # of one release, at most
+# Mass that a composition may move to an infinite loss; far below any δ, however often it happens.
+_TRUNCATION = 1e-22
+# A rate below this one counts as this one: pessimistic, and within what the library can represent.
+_SMALLEST_RATE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,11 +28,11 @@ class PldSpending:
     losses: tuple[pld.PrivacyLossDistribution, ...]
 
     def __add__(self, other: PldSpending) -> PldSpending:
-        return PldSpending(tuple(a.compose(b) for a, b in zip(self.losses, other.losses, strict=True)))
+        return PldSpending(tuple(a.compose(b, _TRUNCATION) for a, b in zip(self.losses, other.losses, strict=True)))
 
     def __mul__(self, count: ArrayLike) -> PldSpending:
         counts = np.broadcast_to(count, len(self.losses))
-        return PldSpending(tuple(a.self_compose(int(n)) for a, n in zip(self.losses, counts, strict=True)))
+        return PldSpending(tuple(a.self_compose(int(n), _TRUNCATION) for a, n in zip(self.losses, counts, strict=True)))
 
     def rows(self, rows: NDArray[np.intp]) -> PldSpending:
         """The distributions of some rows."""
@@ -59,17 +64,22 @@ class PldAccountant:
 
     interval: float = INTERVAL
     name: str = "pld"
-    rtol: float = 1e-6  # how closely a calibration meets its target
+    rtol: float = 1e-5  # how closely a calibration meets its target
 
     @classmethod
     def for_releases(cls, q: ArrayLike, sigma: ArrayLike, interval: float = INTERVAL) -> PldAccountant:
         """An accountant whose cells are also small against the privacy loss of the weakest of these releases.
 
         One release has a loss of about q/σ; on a grid coarser than that, rounding up would dominate the result.
+        Releases a thousand times weaker than the strongest do not count, and no release gets too many cells.
         """
         q, sigma = np.atleast_1d(q), np.atleast_1d(sigma)
-        losses = (q / sigma)[q > 0]
-        return cls(min(interval, float(losses.min()) * _SHARE) if losses.size else interval)
+        losses = q / sigma
+        losses = losses[(losses > 1e-3 * losses.max(initial=0.0)) & (losses > 0.0)]
+        if not losses.size:
+            return cls(interval)
+        largest = np.logaddexp(0.0, np.log(np.maximum(q, 1e-300)) + 9.0 / sigma + 0.5 / np.square(sigma)).max()
+        return cls(min(interval, max(float(losses.min()) * _SHARE, float(largest) / _CELLS)))
 
     def spend(self, q: ArrayLike, sigma: ArrayLike) -> PldSpending:
         """One release for each row (q, σ)."""
@@ -80,7 +90,7 @@ class PldAccountant:
         """A distribution has no orders to choose from: the same spending."""
         return spending
 
-    def between(self, spent: PldSpending, total: PldSpending, delta: float) -> PldAccountant:
+    def after(self, spent: PldSpending, delta: float) -> PldAccountant:
         """Nothing to leave out: the same accountant."""
         return self
 
@@ -88,9 +98,25 @@ class PldAccountant:
         """Nothing to leave out: the same accountant."""
         return self
 
+    def above(self, search: PldAccountant) -> PldAccountant:
+        """Nothing to leave out: the same accountant."""
+        return self
+
+    def reaches_end_of(self, books: PldAccountant, whole: PldAccountant) -> bool:
+        """Nothing was left out."""
+        return False
+
+    def within(self, books: PldAccountant) -> PldAccountant:
+        """Nothing to leave out: the same accountant."""
+        return self
+
+    def decides(self, total: PldSpending, delta: float, whole: PldAccountant) -> bool:
+        """There is nothing outside."""
+        return True
+
     def _release(self, q: float, sigma: float) -> pld.PrivacyLossDistribution:
         if q == 0.0:
             return pld.identity(self.interval)
         return pld.from_gaussian_mechanism(
-            standard_deviation=sigma, sampling_prob=q, value_discretization_interval=self.interval
+            standard_deviation=sigma, sampling_prob=max(q, _SMALLEST_RATE), value_discretization_interval=self.interval
         )

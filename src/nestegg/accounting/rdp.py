@@ -83,15 +83,34 @@ class RdpAccountant:
         columns = np.searchsorted(spending.orders, self.orders)
         return RdpSpending(np.asarray(self.orders), spending.values[:, columns])
 
-    def between(self, spent: RdpSpending, total: RdpSpending, delta: float) -> RdpAccountant:
-        """Only the orders that can be best on the way from `spent` to `total`, which is still to be spent.
+    def after(self, spent: RdpSpending, delta: float) -> RdpAccountant:
+        """Without the orders that more spending can never make best.
 
-        The curve of every further release rises with the order, so the best order of the sum can only fall.
+        The curve of every further release rises with the order, so the best order of a sum can only fall.
         """
-        low, high = total.best_order(delta).min(), spent.best_order(delta).max()
-        return replace(self, orders=self.orders[max(int(low) - 8, 0) : int(high) + 3])
+        return replace(self, orders=self.orders[: int(spent.best_order(delta).max()) + 2])
 
     def near(self, total: RdpSpending, delta: float) -> RdpAccountant:
         """Only the orders around the best one of every row."""
         best = total.best_order(delta)
         return replace(self, orders=self.orders[max(int(best.min()) - 4, 0) : int(best.max()) + 5])
+
+    def above(self, search: RdpAccountant) -> RdpAccountant:
+        """Without the orders well below those of a search: the best order of what is spent is never below them."""
+        first = self.orders.index(search.orders[0])
+        return replace(self, orders=self.orders[max(first - 8, 0) :])
+
+    def reaches_end_of(self, books: RdpAccountant, whole: RdpAccountant) -> bool:
+        """Whether a search has come down to the lowest order of `books`, which is not the lowest there is."""
+        return self.orders[0] <= books.orders[0] and books.orders[0] > whole.orders[0]
+
+    def within(self, books: RdpAccountant) -> RdpAccountant:
+        """Without the orders that `books` no longer has."""
+        kept = tuple(order for order in self.orders if order <= books.orders[-1])
+        return replace(self, orders=kept) if kept else books
+
+    def decides(self, total: RdpSpending, delta: float, whole: RdpAccountant) -> bool:
+        """Whether the best orders of `total` lie inside, so that the orders of `whole` would give the same ε."""
+        best = total.best_order(delta)
+        low = bool(np.all(best > 0)) or self.orders[0] == whole.orders[0]
+        return low and (bool(np.all(best < len(self.orders) - 1)) or self.orders[-1] == whole.orders[-1])

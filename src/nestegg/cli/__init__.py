@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 import typer
 from rich.console import Console
 
+from nestegg.cli import data
+from nestegg.cli.compare import compare
 from nestegg.cli.plan import plan
+from nestegg.cli.run import run
 from nestegg.cli.verify import verify
-from nestegg.errors import InputError, VerificationError
+from nestegg.errors import InputError, StoppedError, VerificationError
+
+_PIPE = 141  # as shells report SIGPIPE
 
 app = typer.Typer(
     name="nestegg",
@@ -19,8 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(plan)
-app.command()(verify)
+for command in (plan, verify, run, compare):
+    app.command()(command)
+app.add_typer(data.app)
 
 
 @app.callback()
@@ -29,17 +36,31 @@ def _root() -> None:
 
 
 def main() -> None:
-    """Run the program: exit code 0 if all is well, 1 if a plan does not hold, 2 if the user must change something."""
+    """Run the program.
+
+    Exit codes: 0 all is well; 1 a plan does not hold; 2 the user must change something; 3 a run stopped and can go on.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without Greek letters gets question marks, not a crash
     try:
         app()
+        sys.stdout.flush()
     except InputError as error:
         _fail(str(error), 2)
     except VerificationError as error:
         _fail(str(error), 1)
+    except StoppedError as error:
+        _fail(str(error), 3)
+    except SystemExit as stop:
+        # The libraries below end with 1 where the reader of a pipe is gone; 1 is our word for a plan that does not hold.
+        sys.exit(_PIPE if stop.code == 1 else stop.code)
+    except OSError as error:
+        _fail(f"the output cannot be written: {error.strerror or error}.", 2)
 
 
 def _fail(sentence: str, code: int) -> None:
-    Console(stderr=True, soft_wrap=True).print(
-        f"[bold red]Error:[/] {sentence.replace('[', chr(92) + '[')}", highlight=False
-    )
+    console = Console(stderr=True, soft_wrap=True)
+    console.print("Error:", style="bold red", end=" ")
+    console.print(sentence, markup=False, highlight=False)
     sys.exit(code)

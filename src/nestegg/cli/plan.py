@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from nestegg.cli import tables
 from nestegg.config import Config, load_config, make_plan
+from nestegg.errors import InputError
 from nestegg.planning import Plan, judged, save_plan
 
 RIVALS = {
@@ -31,7 +33,10 @@ def plan(
     config = load_config(config_file)
     with Console(stderr=True).status("Planning, and judging the plan by privacy loss distributions …"):
         made = judged(make_plan(config))
-        rivals = {} if as_json and not compare else rivals_of(config, judge=compare)
+        if compare:
+            rivals = {name: judged(make_plan(config, **changes)) for name, changes in RIVALS.items()}
+        else:
+            rivals = {} if as_json or made.method == "fedavg" else rivals_of(config)
     if out is not None:
         save_plan(made, out)
     if as_json:
@@ -42,10 +47,13 @@ def plan(
     else:
         tables.show(console, made, rivals)
     if out is not None and not as_json:
-        console.print(f"Saved to {out}.", highlight=False)
+        console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
 
 
-def rivals_of(config: Config, judge: bool) -> dict[str, Plan]:
-    """The three planners on the same budgets."""
-    plans = {name: make_plan(config, **changes) for name, changes in RIVALS.items()}
-    return {name: judged(rival) for name, rival in plans.items()} if judge else plans
+def rivals_of(config: Config) -> dict[str, Plan]:
+    """The planners on the same budgets, for comparison; one that cannot meet them is left out."""
+    plans = {}
+    for name, changes in RIVALS.items():
+        with suppress(InputError):
+            plans[name] = make_plan(config, **changes)
+    return plans

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import numpy as np
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from nestegg.planning import GroupPlan, Plan
+
+if TYPE_CHECKING:
+    from nestegg.comparison import Outcome
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 MARKS = "●▲■◆▼★"
@@ -18,16 +25,16 @@ _SHOWN = 12
 def show(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
     """The plan of a configuration: what it is, its groups, what its composition saves, and when it spends."""
     console.print(
-        f"[bold]{plan.method}[/], {plan.composition} composition: {plan.clients} clients in {len(plan.groups)} groups, "
+        f"[bold]{plan.method}[/] ({plan.composition}): {plan.clients} clients in {len(plan.groups)} groups, "
         f"{plan.rounds} rounds, δ = {plan.delta:g}\n",
         highlight=False,
     )
     console.print(groups_table(plan))
     console.print(spending_table(plan))
-    if plan.method == "spend-as-you-go":
+    if plan.method == "spend-as-you-go" and {"paper", "uniform"} <= rivals.keys():
         console.print(savings_table(plan, rivals))
     if plan.method != "fedavg":
-        console.print(spending_chart(plan, rivals["uniform"]))
+        console.print(spending_chart(plan, rivals.get("uniform", plan)))
 
 
 def groups_table(plan: Plan) -> Table:
@@ -37,7 +44,7 @@ def groups_table(plan: Plan) -> Table:
         saving, spending = _phases(row)
         rates = f"{row.group.saving_rate:g} → {plan.spending_rate:g}" if saving else f"{plan.spending_rate:g}"
         table.add_row(
-            row.group.name,
+            escape(row.group.name),
             str(row.group.clients),
             f"{row.group.budget.epsilon:g}",
             rates,
@@ -54,7 +61,7 @@ def spending_table(plan: Plan) -> Table:
     table = _table(title, *(f"after {t}" for t in quarters), "by PLD", "budget ε")
     for row in plan.groups[:_SHOWN]:
         spent = (*(row.epsilon_spent[t - 1] for t in quarters), row.epsilon_spent_pld)
-        table.add_row(row.group.name, *map(_number, spent), f"{row.group.budget.epsilon:g}")
+        table.add_row(escape(row.group.name), *map(_number, spent), f"{row.group.budget.epsilon:g}")
     return _say_rest(table, plan)
 
 
@@ -72,7 +79,7 @@ def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
     for row, paper, uniform in list(trios)[:_SHOWN]:
         noise, first = np.mean(_phases(row)[1]), (row.group.transition or 1) - 1
         table.add_row(
-            row.group.name,
+            escape(row.group.name),
             f"{noise:.3f}",
             *(f"{noise / np.mean(rival.noise_multiplier[first:]) - 1:+.1%}" for rival in (paper, uniform)),
             *(_number(max(r.group.budget.epsilon - r.epsilon_spent[-1], 0.0)) for r in (row, paper)),
@@ -83,22 +90,22 @@ def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
 def comparison(plans: dict[str, Plan]) -> Table:
     """Several plans for the same budgets, group by group; noise is the mean over the saving or spending rounds."""
     table = _table(
-        "The same budgets, three planners: noise σ in the first round, saving, spending, last",
+        "The same budgets, three planners: their noise σ and the ε they spend",
         "planner",
         "first",
         "saving",
         "spending",
         "last",
-        "ε spent",
+        "ε",
         "by PLD",
-        "budget",
+        "of ε",
     )
     for rows in list(zip(*(plan.groups for plan in plans.values()), strict=True))[:_SHOWN]:
         first = max((row.group.transition or 1) for row in rows) - 1
         for name, row in zip(plans, rows, strict=True):
             noise = row.noise_multiplier
             table.add_row(
-                row.group.name if row is rows[0] else "",
+                escape(row.group.name) if row is rows[0] else "",
                 name,
                 f"{noise[0]:.3f}",
                 f"{np.mean(noise[:first]):.3f}" if first else "–",
@@ -139,6 +146,21 @@ def spending_chart(plan: Plan, uniform: Plan, width: int = 60, height: int = 12)
         chart.append("\n")
     chart.append(f"{0:7.2f} └" + "─" * (columns * len(gap)) + f" round {plan.rounds}\n")
     return chart
+
+
+def accuracy_table(outcomes: Sequence[Outcome], dataset: str) -> Table:
+    """A line a method: mean and standard deviation of its final accuracy, and the gap to FedAvg."""
+    table = Table(box=box.SIMPLE_HEAD, title=f"Final test accuracy on {dataset}, %", title_justify="left")
+    table.add_column("method")
+    for heading in ("mean", "± std", "gap to FedAvg", "seeds"):
+        table.add_column(heading, justify="right")
+    best = next((outcome.final.mean() for outcome in outcomes if outcome.name == "fedavg"), None)
+    for outcome in outcomes:
+        final = outcome.final
+        spread = f"{final.std(ddof=1):.2f}" if final.size > 1 else "–"
+        gap = "–" if best is None or outcome.name == "fedavg" else f"{final.mean() - best:+.2f}"
+        table.add_row(outcome.name, f"{final.mean():.2f}", spread, gap, str(final.size))
+    return table
 
 
 def _phases(row: GroupPlan) -> tuple[tuple[float, ...], tuple[float, ...]]:

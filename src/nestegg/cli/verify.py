@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from nestegg.planning import epsilon_by_pld, load_plan
+from nestegg.planning import load_plan
 
 
 def verify(
@@ -18,12 +18,13 @@ def verify(
     console = Console()
     plan = load_plan(plan_file)
     with console.status("Recomputing every group's spending by privacy loss distributions …"):
-        plan.verify()
-        spent = [epsilon_by_pld(row) for row in plan.groups]
+        spent = plan.verify()
     for row, epsilon in zip(plan.groups, spent, strict=True):
         console.print(
             f"{row.group.name}: {row.group.clients} clients spend ε = {epsilon:.4f} of {row.group.budget.epsilon:g} "
             f"at δ = {plan.delta:g}",
             highlight=False,
+            markup=False,
+            soft_wrap=True,
         )
     console.print(f"The plan holds: nobody is over budget. Digest {plan.digest[:16]}.", highlight=False)

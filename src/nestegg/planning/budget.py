@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nestegg.checks import positive, probability, rate, whole
+from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, positive, probability, rate, whole
 from nestegg.errors import InputError
 
 
@@ -19,8 +19,8 @@ class Budget:
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
-        probability("delta", self.delta)
+        object.__setattr__(self, "epsilon", positive("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", probability("delta", self.delta))
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,12 @@ class Group:
             raise InputError(f"name = {self.name!r} must be a word: every group has a name.")
         if not isinstance(self.budget, Budget):
             raise InputError(f"group {self.name!r}: budget = {self.budget!r} must be a Budget, as in Budget(10.0).")
-        whole(f"group {self.name!r}: clients", self.clients, 1)
+        where = f"group {self.name!r}"
+        object.__setattr__(self, "clients", whole(f"{where}: clients", self.clients, 1, MAX_CLIENTS))
         if self.saving_rate is not None:
-            rate(f"group {self.name!r}: saving_rate", self.saving_rate)
+            object.__setattr__(self, "saving_rate", rate(f"{where}: saving_rate", self.saving_rate))
         if self.transition is not None:
-            whole(f"group {self.name!r}: transition", self.transition, 1)
+            object.__setattr__(self, "transition", whole(f"{where}: transition", self.transition, 1, MAX_ROUNDS))
 
     def resolved(self, rounds: int, spending_rate: float) -> Group:
         """The same group with its defaults for a training of so many rounds written out."""
@@ -61,10 +62,10 @@ class Group:
 
 def check_federation(groups: Sequence[Group], rounds: int, spending_rate: float) -> None:
     """What must hold between groups: names differ, one δ, rates below the spending rate, transitions in time."""
-    whole("rounds", rounds, 1)
+    whole("rounds", rounds, 1, MAX_ROUNDS)
     rate("spending_rate", spending_rate)
-    if not groups:
-        raise InputError("groups = [] must hold at least one group.")
+    if not groups or not all(isinstance(group, Group) for group in groups):
+        raise InputError("groups must be a list of at least one Group.")
     names = [group.name for group in groups]
     for group in groups:
         if names.count(group.name) > 1:

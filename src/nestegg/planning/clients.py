@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.accounting import Array
-from nestegg.checks import suggestion, whole
+from nestegg.checks import MAX_ROUNDS, suggestion, whole
 from nestegg.errors import InputError
 from nestegg.planning.budget import Budget, Group
 
@@ -32,13 +32,20 @@ class ClientBudgets:
     transition: NDArray[np.int64]
 
 
-def read_clients(path: Path | str) -> ClientBudgets:
+def read_clients(path: Path | str, rounds: int = MAX_ROUNDS, spending_rate: float = 1.0) -> ClientBudgets:
     """Read `client,epsilon[,saving_rate,transition]` from a CSV file with a header, or from JSON lines.
+
+    Args:
+        path: a .jsonl file holds JSON lines, any other file CSV.
+        rounds: no transition may come later.
+        spending_rate: no saving rate may be higher.
 
     Raises:
         InputError: the file cannot be read, or a line of it is wrong; the line is named.
     """
     path = Path(path)
+    if "\0" in str(path):
+        raise InputError(f"{str(path)!r} is not a file name.")
     reader = _json_lines if path.suffix.lower() in (".jsonl", ".ndjson") else _csv_lines
     names: dict[str, int] = {}
     columns: tuple[list[float], list[float], list[int]] = ([], [], [])
@@ -46,15 +53,16 @@ def read_clients(path: Path | str) -> ClientBudgets:
         with path.open(encoding="utf-8-sig", newline="") as file:
             for line, row in reader(file, str(path)):
                 where = f"{path} line {line}"
-                client = str(row.get("client") or "").strip()
+                given = row.get("client")
+                client = "" if given is None else str(given).strip()
                 if not client:
                     raise InputError(f"{where}: client is missing.")
                 if client in names:
                     raise InputError(f"{where}: client = {client!r} is there already, in line {names[client]}.")
                 names[client] = line
                 columns[0].append(_number(where, "epsilon", row.get("epsilon")))
-                columns[1].append(_number(where, "saving_rate", row.get("saving_rate"), 1.0, math.nan))
-                columns[2].append(_round(where, row.get("transition")))
+                columns[1].append(_number(where, "saving_rate", row.get("saving_rate"), spending_rate, math.nan))
+                columns[2].append(_round(where, row.get("transition"), rounds))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not names:
@@ -123,17 +131,28 @@ def _json_lines(file: Any, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except ValueError:
-            raise InputError(f"{source} line {number}: {line.strip()[:60]!r} is not JSON.") from None
+            row = json.loads(line, object_pairs_hook=_without_repeats)
+        except (ValueError, RecursionError):
+            raise InputError(
+                f"{source} line {number}: {line.strip()[:60]!r} is not JSON with each name once."
+            ) from None
         if not isinstance(row, dict):
             raise InputError(f"{source} line {number}: {line.strip()[:60]!r} is not an object with names and values.")
         _check_columns(f"{source} line {number}", list(row))
         yield number, row
 
 
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON would let the last of two equal names win: that is no way to read a budget."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError
+    return dict(pairs)
+
+
 def _check_columns(where: str, names: list[str]) -> None:
     for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{where}: the column {name!r} is there {names.count(name)} times.")
         if name not in COLUMNS:
             raise InputError(f"{where}: {name!r} is not a known column.{suggestion(name, COLUMNS)}")
     for name in ("client", "epsilon"):
@@ -146,7 +165,7 @@ def _number(where: str, field: str, text: Any, at_most: float = math.inf, defaul
         return default
     try:
         value = math.nan if isinstance(text, bool) else float(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not (math.isfinite(value) and 0.0 < value <= at_most):
         allowed = "a finite number above 0" if at_most == math.inf else f"above 0 and at most {at_most:g}"
@@ -154,10 +173,10 @@ def _number(where: str, field: str, text: Any, at_most: float = math.inf, defaul
     return value
 
 
-def _round(where: str, text: Any) -> int:
+def _round(where: str, text: Any, rounds: int) -> int:
     if text in (None, ""):
         return 0
     value = _number(where, "transition", text)
-    if value != math.floor(value):
-        raise InputError(f"{where}: transition = {text!r} must be a whole number, at least 1.")
+    if value != math.floor(value) or value > rounds:
+        raise InputError(f"{where}: transition = {text!r} must be a whole number from 1 to {rounds}.")
     return int(value)

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from nestegg.accounting import Array, PldAccountant, RdpAccountant, compose
-from nestegg.errors import VerificationError
+from nestegg.errors import InputError, VerificationError
+from nestegg.planning.budget import check_federation
 from nestegg.planning.plan import GroupPlan, Plan, harmonic_mean
 
 # A plan made with PLD is judged on a grid this much finer; every grid rounds to the pessimistic side.
@@ -32,33 +33,45 @@ def judged(plan: Plan) -> Plan:
     return replace(plan, groups=tuple(replace(row, epsilon_spent_pld=epsilon_by_pld(row)) for row in plan.groups))
 
 
-def verify(plan: Plan) -> None:
+def verify(plan: Plan) -> tuple[float, ...]:
     """Check that a plan keeps its promises; independent of the planner that made it.
 
     PLD judges a plan made with RDP; one made with PLD is judged by PLD anew, on a finer grid.
 
+    Returns:
+        Every group's ε after all rounds, as the judge sees it.
+
     Raises:
         VerificationError: somebody is over budget, or stated numbers do not follow from the rows.
     """
-    clip = _clip_norms(plan)
-    for i, row in enumerate(plan.groups):
-        name = f"group {row.group.name!r}"
-        budget = row.group.budget
-        spent = epsilon_by_pld(row, _FINER if plan.accountant == "pld" else 1.0)
-        if spent > budget.epsilon:
-            raise VerificationError(f"{name} is over budget: it spends epsilon = {spent:.6g} of {budget.epsilon:.6g}.")
-        if row.epsilon_spent_pld is not None:
-            _expect(f"{name}: epsilon_spent_pld", row.epsilon_spent_pld, spent, rtol=1e-3)
-        _expect(f"{name}: sampling_rate", row.sampling_rate, _rates(plan, row))
-        _expect(f"{name}: clip_norm", row.clip_norm, clip[i])
-        _expect(
-            f"{name}: epsilon_spent",
-            row.epsilon_spent,
-            _epsilons(plan, row),
-            rtol=1e-6 if plan.accountant == "rdp" else 1e-3,
+    if plan.method == "fedavg" or any(0.0 in row.noise_multiplier for row in plan.groups):
+        raise VerificationError("everybody is over budget: without noise in every round, spending has no bound.")
+    if not (np.isfinite(plan.clip_norm) and plan.clip_norm > 0.0):
+        raise VerificationError(
+            f"clip_norm = {plan.clip_norm!r} must be finite and above 0: without clipping nothing holds."
         )
-        if row.epsilon_spent[-1] > budget.epsilon:
-            raise VerificationError(f"{name} is over budget by the plan's own account: {row.epsilon_spent[-1]:.6g}.")
+    try:
+        check_federation([row.group for row in plan.groups], plan.rounds if plan.groups else 1, plan.spending_rate)
+    except InputError as error:
+        raise VerificationError(str(error)) from None
+    clip = _clip_norms(plan)
+    return tuple(_verify_group(plan, row, norms) for row, norms in zip(plan.groups, clip, strict=True))
+
+
+def _verify_group(plan: Plan, row: GroupPlan, norms: Array) -> float:
+    name, budget = f"group {row.group.name!r}", row.group.budget.epsilon
+    judge = epsilon_by_pld(row, _FINER if plan.accountant == "pld" else 1.0)
+    if judge > budget:
+        raise VerificationError(f"{name} is over budget: it spends epsilon = {judge:.6g} of {budget:.6g}.")
+    if row.epsilon_spent_pld is not None:
+        _expect(f"{name}: epsilon_spent_pld", row.epsilon_spent_pld, judge, rtol=1e-3)
+    _expect(f"{name}: sampling_rate", row.sampling_rate, _rates(plan, row))
+    _expect(f"{name}: clip_norm", row.clip_norm, norms)
+    own = _epsilons(plan, row)
+    _expect(f"{name}: epsilon_spent", row.epsilon_spent, own, rtol=1e-6 if plan.accountant == "rdp" else 1e-3)
+    if plan.accountant == "rdp" and own.max() > budget:
+        raise VerificationError(f"{name} is over budget by the plan's own accountant: {own.max():.9g} of {budget:.9g}.")
+    return judge
 
 
 def _rates(plan: Plan, row: GroupPlan) -> Array:
@@ -72,8 +85,6 @@ def _rates(plan: Plan, row: GroupPlan) -> Array:
 def _clip_norms(plan: Plan) -> Array:
     """c_n^t = c σ^t / σ_n^t."""
     noise = np.array([row.noise_multiplier for row in plan.groups])
-    if not np.isfinite(plan.clip_norm):
-        return np.full_like(noise, np.inf)
     return np.asarray(plan.clip_norm * harmonic_mean(plan.groups, noise) / noise)
 
 
@@ -98,5 +109,6 @@ def _epsilons(plan: Plan, row: GroupPlan) -> Array:
 
 
 def _expect(what: str, stated: object, actual: object, rtol: float = 1e-9) -> None:
-    if not np.allclose(np.asarray(stated, np.float64), np.asarray(actual, np.float64), rtol=rtol, atol=0.0):
+    given, true = np.asarray(stated, np.float64), np.asarray(actual, np.float64)
+    if given.shape != true.shape or not np.allclose(given, true, rtol=rtol, atol=0.0):
         raise VerificationError(f"{what} does not follow from the plan's rows.")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.accounting import (
+    MAX_NOISE,
+    MIN_NOISE,
     ORDERS,
     Accountant,
     Array,
@@ -17,9 +19,9 @@ from nestegg.accounting import (
     RdpAccountant,
     S,
     compose,
-    smallest_noise,
+    first_guess,
 )
-from nestegg.checks import one_of, positive, whole
+from nestegg.checks import MAX_ROUNDS, one_of, positive, whole
 from nestegg.errors import InputError
 from nestegg.planning import planners
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
@@ -69,9 +71,12 @@ def plan(
     one_of("method", method, METHODS)
     one_of("composition", composition, COMPOSITIONS)
     one_of("accountant", accountant, ACCOUNTANTS)
-    positive("clip_norm", clip_norm)
+    clip_norm = positive("clip_norm", clip_norm)
+    groups = list(groups) if isinstance(groups, Iterable) else [groups]
     check_federation(groups, rounds, spending_rate)
-    history = _checked(already_spent or {}, groups)
+    rounds, spending_rate = int(rounds), float(spending_rate)
+    composition = composition if method == "spend-as-you-go" else "exact"  # uniform methods know one only
+    history = checked_history("already_spent", already_spent or {}, groups)
     members = _members(method, groups, rounds, spending_rate)
     if method == "fedavg":
         size = (len(members), rounds)
@@ -88,8 +93,9 @@ def plan(
 
 def replan(plan_: Plan, after: int, lost: History) -> Plan:
     """The rest of a plan, made anew from what is spent after `after` of its rounds and what was lost besides."""
-    whole("after", after, 0, plan_.rounds - 1)
-    _checked(lost, [row.group for row in plan_.groups])
+    after = whole("after", after, 0, plan_.rounds - 1)
+    lost = checked_history("lost", lost, [row.group for row in plan_.groups])
+    private = plan_.method != "fedavg"  # without noise there is nothing to account for
     groups = [replace(row.group, transition=max(1, (row.group.transition or 1) - after)) for row in plan_.groups]
     return plan(
         groups,
@@ -100,7 +106,7 @@ def replan(plan_: Plan, after: int, lost: History) -> Plan:
         spending_rate=plan_.spending_rate,
         clip_norm=plan_.clip_norm if np.isfinite(plan_.clip_norm) else 1.0,
         shape=plan_.groups[0].noise_multiplier[after:],
-        already_spent={r.group.name: (*r.charges(after), *lost.get(r.group.name, ())) for r in plan_.groups},
+        already_spent={r.group.name: (*r.charges(after), *lost.get(r.group.name, ())) for r in plan_.groups if private},
     )
 
 
@@ -181,20 +187,36 @@ def _assemble(
 def _pld_accountant(groups: Sequence[Group], rounds: int, spending_rate: float, history: History) -> PldAccountant:
     """A grid of losses that suits the weakest release the plan can hold: the slowest saver with the most noise."""
     strictest = min(group.budget.epsilon for group in groups)
-    noise = smallest_noise(RdpAccountant(), spending_rate, rounds, strictest, groups[0].budget.delta)
+    noise = first_guess(spending_rate, rounds, strictest, groups[0].budget.delta)
     slowest = min(group.saving_rate or spending_rate for group in groups)
-    releases = [(slowest, float(noise[0])), *(charge[:2] for charges in history.values() for charge in charges)]
+    releases = [(slowest, float(noise)), *(charge[:2] for charges in history.values() for charge in charges)]
     rates, noises = np.array(releases).T
     return PldAccountant.for_releases(rates, noises)
 
 
-def _checked(history: History, groups: Sequence[Group]) -> History:
+def checked_history(field: str, history: History, groups: Sequence[Group]) -> dict[str, tuple[Charge, ...]]:
     """Charges of known groups, each a release that exists."""
+    if not isinstance(history, Mapping):
+        raise InputError(f"{field} must give a list of charges by group name, as in {{'strict': [Charge(0.9, 2.0)]}}.")
+    checked = {}
     for name, charges in history.items():
-        one_of("already_spent", name, [group.name for group in groups])
-        for q, sigma, count in charges:
-            if not (0.0 <= q <= 1.0 and sigma > 0.0 and count >= 0):
-                raise InputError(
-                    f"already_spent of {name!r}: {(q, sigma, count)!r} must be (rate in [0, 1], noise above 0, count)."
-                )
-    return history
+        one_of(field, name, [group.name for group in groups])
+        checked[name] = tuple(checked_charge(f"{field} of {name!r}", charge) for charge in charges)
+    return checked
+
+
+def checked_charge(field: str, charge: Sequence[float]) -> Charge:
+    """A charge whose numbers make sense."""
+    try:
+        q, sigma, rounds = (*charge, 1) if len(charge) == 2 else charge
+        sound = (
+            0.0 <= q <= 1.0 and MIN_NOISE <= sigma <= MAX_NOISE and rounds == int(rounds) and 1 <= rounds <= MAX_ROUNDS
+        )
+    except (TypeError, ValueError, OverflowError):
+        sound = False
+    if not sound:
+        raise InputError(
+            f"{field}: {charge!r} must be a rate from 0 to 1, a noise multiplier from {MIN_NOISE:g} to {MAX_NOISE:g}, "
+            "and a whole number of rounds."
+        )
+    return Charge(float(q), float(sigma), int(rounds))

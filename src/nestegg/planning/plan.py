@@ -102,14 +102,17 @@ class Plan:
     @property
     def digest(self) -> str:
         """SHA-256 of the plan's decisions: the name under which others may refer to exactly this plan."""
-        text = json.dumps(self._decisions(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        decisions = self._decisions()
+        for group in decisions["groups"]:
+            del group["epsilon_spent_pld"]  # a finding about the plan, not a part of it
+        text = json.dumps(decisions, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def verify(self) -> None:
-        """Recompute every group's spending from the plan's own rows; raise `VerificationError` if anything is off."""
+    def verify(self) -> tuple[float, ...]:
+        """Recompute every group's ε from the plan's own rows; raise `VerificationError` if anything is off."""
         from nestegg.planning.judge import verify
 
-        verify(self)
+        return verify(self)
 
     def replan(self, after: int, lost: dict[str, Sequence[Charge]] | None = None) -> Plan:
         """A new plan for the rounds after round `after`, from what is really spent by then.

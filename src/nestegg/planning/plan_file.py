@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 
-from nestegg.accounting import Charge
+from nestegg.accounting import MIN_NOISE
 from nestegg.checks import one_of
 from nestegg.errors import InputError, VerificationError
+from nestegg.files import write_atomically
 from nestegg.planning.budget import Budget, Group, check_federation
+from nestegg.planning.methods import checked_charge
 from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, FORMAT, METHODS, GroupPlan, Plan
 from nestegg.schema import Section, read
 
@@ -65,11 +65,11 @@ def load_plan(path: Path | str) -> Plan:
     source = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{source} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     try:
         content = json.loads(text, parse_constant=_no_constants)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{source} is not a complete JSON file: {error}.") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{source} is not a plan: its format must be {FORMAT!r}.")
@@ -83,37 +83,24 @@ def load_plan(path: Path | str) -> Plan:
     return plan
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """The whole text is in the file, durably, or the file is as it was."""
-    try:
-        with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=path.parent, delete=False) as file:
-            try:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}.") from None
-
-
 def _to_plan(record: _PlanRecord, source: str) -> Plan:
     one_of(f"{source}: method", record.method, METHODS)
     one_of(f"{source}: composition", record.composition, COMPOSITIONS)
     one_of(f"{source}: accountant", record.accountant, ACCOUNTANTS)
     orders = np.array(record.orders)
     if (
-        not np.all(orders > 1.0)
+        not np.all(np.isfinite(orders) & (orders > 1.0))
         or not np.all(np.diff(orders) > 0.0)
         or (record.accountant == "rdp" and not orders.size)
     ):
         raise InputError(f"{source}: orders must be numbers above 1 that rise.")
     if any(len(getattr(record, name)) != record.rounds for name in ("mean_sampling_rate", "round_noise_multiplier")):
         raise InputError(f"{source}: rounds = {record.rounds} must be the length of every row.")
-    groups = tuple(_to_group_plan(row, record, source) for row in record.groups)
-    check_federation([row.group for row in groups], record.rounds, record.spending_rate)
+    try:
+        groups = tuple(_to_group_plan(row, record, source) for row in record.groups)
+        check_federation([row.group for row in groups], record.rounds, record.spending_rate)
+    except InputError as error:
+        raise InputError(f"{source}: {str(error).removeprefix(f'{source}: ')}") from None
     return Plan(
         method=record.method,
         composition=record.composition,
@@ -131,10 +118,12 @@ def _to_group_plan(row: _GroupRecord, record: _PlanRecord, source: str) -> Group
         values = getattr(row, name)
         if len(values) != record.rounds:
             raise InputError(f"{where}: {name} has {len(values)} values, rounds = {record.rounds}.")
-        if any(value is not None and value < 0.0 for value in values):
-            raise InputError(f"{where}: {name} must not be negative.")
-    if any(len(charge) != 3 or min(charge) < 0.0 or charge[2] != int(charge[2]) for charge in row.already_spent):
-        raise InputError(f"{where}: already_spent must hold [sampling_rate, noise_multiplier, count] triples.")
+        if any(value is not None and not 0.0 <= value < math.inf for value in values):
+            raise InputError(f"{where}: {name} must not be negative or infinite.")
+    if any(rate > 1.0 for rate in row.sampling_rate):
+        raise InputError(f"{where}: sampling_rate must not be above 1.")
+    if any(0.0 < noise < MIN_NOISE for noise in row.noise_multiplier):
+        raise InputError(f"{where}: noise_multiplier must be at least {MIN_NOISE:g}, or 0 for none.")
     return GroupPlan(
         group=Group(row.name, row.clients, Budget(row.epsilon, record.delta), row.saving_rate, row.transition),
         sampling_rate=tuple(row.sampling_rate),
@@ -142,7 +131,7 @@ def _to_group_plan(row: _GroupRecord, record: _PlanRecord, source: str) -> Group
         clip_norm=tuple(map(_infinite_if_none, row.clip_norm)),
         epsilon_spent=tuple(map(_infinite_if_none, row.epsilon_spent)),
         epsilon_spent_pld=row.epsilon_spent_pld,
-        already_spent=tuple(Charge(q, sigma, int(count)) for q, sigma, count in row.already_spent),
+        already_spent=tuple(checked_charge(f"{where}: already_spent", charge) for charge in row.already_spent),
     )
 
 

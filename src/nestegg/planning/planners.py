@@ -11,12 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nestegg.accounting import Accountant, Array, S, smallest_noise, smallest_root
+from nestegg.accounting import MAX_NOISE, Accountant, Array, S, first_guess, smallest_noise, smallest_root
 from nestegg.errors import InputError
 from nestegg.planning.budget import Group
-
-# Every so many rounds the planner looks at all orders anew, to see which of them matter.
-_LOOK = 16
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,25 @@ def spend_as_you_go(
     charged, at rate q_n only (lines 5 and 6). What is left is, by the paper's composition, ε_n minus the ε spent
     so far (line 8). The exact composition keeps the whole curve that is spent and converts it to ε once, at the end.
     """
-    exact = composition == "exact"
+    schedule = _spend(groups, rounds, spending_rate, accountant, already_spent, composition == "exact", narrow=True)
+    if schedule is None:  # an order that was left out would have been best
+        schedule = _spend(
+            groups, rounds, spending_rate, accountant, already_spent, composition == "exact", narrow=False
+        )
+    assert schedule is not None
+    return schedule
+
+
+def _spend(
+    groups: Sequence[Group],
+    rounds: int,
+    spending_rate: float,
+    accountant: Accountant[S],
+    already_spent: S,
+    exact: bool,
+    narrow: bool,
+) -> Schedule | None:
+    """The recursion of `spend_as_you_go`; None if low orders were left out (`narrow`) that turn out to be needed."""
     budget = np.array([group.budget.epsilon for group in groups])
     delta = groups[0].budget.delta
     transition = np.array([group.transition or 1 for group in groups])
@@ -52,30 +67,49 @@ def spend_as_you_go(
     spent = charge = already_spent  # `charge`, what a round costs, is replaced before its first use
     books = search = accountant  # for what is spent, and for the search of the noise: each needs only some orders
     for t in range(rounds):  # the paper's t is t + 1
-        left = rounds - t
         q[:, t] = np.where(t + 1 < transition, saving_rate, spending_rate)
         sigma[:, t] = sigma[:, t - 1]
         # Once a client spends, the exact composition gives the same σ in every round.
         rows = np.flatnonzero(t + 1 <= transition) if exact else np.arange(len(groups))
         if rows.size:
-            guess = _guess(sigma[rows], t)
-            if exact:
-                before = search.view(spent.rows(rows))
-                noise = smallest_noise(search, spending_rate, left, budget[rows], delta, before, guess)
-            else:
+            aim, left, guess = budget[rows], rounds - t, _guess(sigma[rows], t)
+            noise, search = _smallest_noise(books, search, spending_rate, left, aim, delta, spent.rows(rows), guess)
+            if not exact:  # where converting to ε costs nothing, subtracting ε could overspend: never below exact
                 remaining = budget - spent.epsilon(delta)
-                noise = smallest_noise(accountant, spending_rate, left, remaining, delta, guess=guess)
+                alone = smallest_noise(accountant, spending_rate, left, remaining, delta, guess=noise)
+                noise = np.maximum(noise, alone)
             sigma[rows, t] = _reachable(noise, [groups[int(row)] for row in rows])
             charge = charge.replaced(rows, books.spend(q[rows, t], sigma[rows, t]))
-        after = spent + charge
-        epsilon[:, t] = after.epsilon(delta)
-        if exact and rows.size and t % _LOOK == 0:
-            total = spent + books.spend(spending_rate, sigma[:, t]) * left
-            books = books.between(after, total, delta)
-            search = books.near(books.view(total), delta)
-            after, charge = books.view(after), books.view(charge)
-        spent = after
+        spent = spent + charge
+        epsilon[:, t] = spent.epsilon(delta)
+        if t == 0 and narrow:
+            books = books.above(search)
+        elif search.reaches_end_of(books, accountant):
+            return None
+        books = books.after(books.view(spent), delta)
+        spent, charge = books.view(spent), books.view(charge)
     return Schedule(q, sigma, epsilon)
+
+
+def _smallest_noise(
+    books: Accountant[S],
+    search: Accountant[S],
+    q: float,
+    left: int,
+    budget: Array,
+    delta: float,
+    spent: S,
+    guess: Array | None,
+) -> tuple[Array, Accountant[S]]:
+    """The noise of a round, looked for at few orders first and at all of them only if the few do not decide."""
+    search = search.within(books)
+    noise = smallest_noise(search, q, left, budget, delta, search.view(spent), guess)
+    finite = np.minimum(noise, MAX_NOISE)
+    total = search.view(spent) + search.spend(q, finite) * left
+    if search.decides(total, delta, books):
+        return noise, search.near(total, delta) if search == books else search
+    noise = smallest_noise(books, q, left, budget, delta, spent, finite)
+    return noise, books.near(spent + books.spend(q, np.minimum(noise, MAX_NOISE)) * left, delta)
 
 
 def shaped(
@@ -100,9 +134,7 @@ def shaped(
             spending = spending + accountant.spend(spending_rate, scale * level) * count
         return spending.epsilon(delta)
 
-    need = -np.log(delta)
-    strength = np.sqrt(np.sum(counts / np.square(levels)) / 2.0)
-    guess = spending_rate * strength / (np.sqrt(need + budget) - np.sqrt(need))
+    guess = first_guess(spending_rate, np.sum(counts / np.square(levels)), budget, delta)
     scale = _reachable(smallest_root(total, budget, guess, accountant.rtol), groups)
     sigma = scale[:, None] * relative
     q, epsilon = np.full(sigma.shape, spending_rate), np.empty(sigma.shape)
@@ -130,7 +162,7 @@ def _reachable(noise: Array, groups: Sequence[Group]) -> Array:
     for sigma, group in zip(noise, groups, strict=True):
         if not np.isfinite(sigma):
             raise InputError(
-                f"group {group.name!r}: epsilon = {group.budget.epsilon:g} cannot be met by any noise at "
-                f"delta = {group.budget.delta:g}, with what is spent already; a larger epsilon or fewer rounds can."
+                f"group {group.name!r}: epsilon = {group.budget.epsilon:g} at delta = {group.budget.delta:g} cannot be "
+                "met by any noise, with what is spent already, as far as this accountant can show."
             )
     return noise

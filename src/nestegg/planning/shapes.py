@@ -10,6 +10,7 @@ from nestegg.accounting import Array
 from nestegg.checks import one_of, positive
 from nestegg.errors import InputError
 
+MAX_RATIO = 1e4
 SHAPES = ("geometric", "linear", "cosine")
 
 
@@ -22,9 +23,15 @@ def make_shape(shape: str | Sequence[float], end_ratio: float, rounds: int) -> A
     if not isinstance(shape, str):
         if len(shape) != rounds:
             raise InputError(f"shape has {len(shape)} numbers; it must have one for each of the {rounds} rounds.")
-        return np.array([positive(f"shape[{t}]", value) for t, value in enumerate(shape, 1)])
+        numbers = np.array([positive(f"shape[{t}]", value) for t, value in enumerate(shape, 1)])
+        if numbers.max() > MAX_RATIO * numbers.min():
+            raise InputError(
+                f"shape goes from {numbers.min():g} to {numbers.max():g}; a factor of {MAX_RATIO:g} is allowed."
+            )
+        return numbers
     one_of("shape", shape, SHAPES)
-    positive("end_ratio", end_ratio)
+    if not 1.0 / MAX_RATIO <= positive("end_ratio", end_ratio) <= MAX_RATIO:
+        raise InputError(f"end_ratio = {end_ratio!r} must lie between {1.0 / MAX_RATIO:g} and {MAX_RATIO:g}.")
     progress = np.linspace(0.0, 1.0, rounds)
     if shape == "geometric":
         return np.asarray(end_ratio**progress)

@@ -1,0 +1,50 @@
+"""`nestegg run`: train by a plan."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from nestegg.cli.progress import RoundProgress
+from nestegg.config import load_config
+from nestegg.errors import InputError
+
+
+def run(
+    config_file: Annotated[Path | None, typer.Argument(metavar="CONFIG.toml", help="What to train, and how.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the run; by default named after the file.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this folder.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the run's summary as JSON and nothing else.")] = False,
+) -> None:
+    """Train a model by a plan: sample, train, clip, add noise, sum, round by round. Writes a folder with everything."""
+    from nestegg.runs import resume_run, start_run  # torch is slow to import; other commands do without it
+
+    if (config_file is None) == (resume is None):
+        raise InputError("give either CONFIG.toml or --resume DIR.")
+    with RoundProgress(quiet=as_json) as progress:
+        if resume is not None:
+            folder, summary = resume, resume_run(resume, progress.show)
+        else:
+            assert config_file is not None
+            config = load_config(config_file)
+            folder = out or Path(f"{config_file.stem}-run")
+            summary = start_run(config, folder, progress.show)
+    if as_json:
+        print(json.dumps(summary))
+        return
+    console = Console()
+    console.print(
+        f"[bold]{summary['final_accuracy']:.2f} %[/] test accuracy after {summary['rounds']} rounds, "
+        f"{summary['seconds']:.1f} s, engine {summary['engine']}. See {escape(str(folder / 'report.html'))}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if "note" in summary:
+        console.print(f"[yellow]{summary['note'].capitalize()}.[/]", highlight=False, soft_wrap=True)

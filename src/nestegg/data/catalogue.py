@@ -1,0 +1,98 @@
+"""The public datasets: which files they are, where they come from, and where to look for them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from nestegg.errors import InputError
+
+VARIABLE = "NESTEGG_DATA"
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """One file of a dataset at its public home."""
+
+    path: str  # below the data folder, in the layout that torchvision uses
+    url: str
+    sha256: str
+
+
+_MNIST = "https://yann.lecun.com/exdb/mnist/"
+_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+_ADULT = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
+
+FILES: dict[str, tuple[RemoteFile, ...]] = {
+    "mnist": tuple(
+        RemoteFile(f"MNIST/raw/{name}-ubyte.gz", f"{_MNIST}{name}-ubyte.gz", digest)
+        for name, digest in {
+            "train-images-idx3": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "train-labels-idx1": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        }.items()
+    ),
+    "fashion-mnist": tuple(
+        RemoteFile(f"FashionMNIST/raw/{name}-ubyte.gz", f"{_FASHION}{name}-ubyte.gz", digest)
+        for name, digest in {
+            "train-images-idx3": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "train-labels-idx1": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            "t10k-images-idx3": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "t10k-labels-idx1": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        }.items()
+    ),
+    "adult": (
+        RemoteFile(
+            "adult/adult.data",
+            f"{_ADULT}adult.data",
+            "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
+        ),
+        RemoteFile(
+            "adult/adult.test",
+            f"{_ADULT}adult.test",
+            "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
+        ),
+    ),
+    "cifar10": (
+        RemoteFile(
+            "cifar-10-python.tar.gz",
+            "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+            "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        ),
+    ),
+}
+CIFAR_FOLDER = "cifar-10-batches-py"
+CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+
+
+def needed(name: str) -> tuple[str, ...]:
+    """Paths below the data folder that a dataset is read from."""
+    if name == "cifar10":
+        return tuple(f"{CIFAR_FOLDER}/{batch}" for batch in CIFAR_BATCHES)
+    return tuple(file.path for file in FILES[name])
+
+
+def cache_folder() -> Path:
+    """Where downloads go: the user's cache, by the convention of the desktop."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nestegg"
+
+
+def find_folder(name: str, configured: str | None) -> Path:
+    """The first of the configured folder, $NESTEGG_DATA and the cache that holds the dataset.
+
+    Raises:
+        InputError: none does; the message names the files, their sums and where to put them.
+    """
+    places = [Path(p) for p in (configured, os.environ.get(VARIABLE), cache_folder()) if p]
+    for place in places:
+        if all((place / path).is_file() for path in needed(name)):
+            return place
+    raise InputError(f"dataset = {name!r} was not found in {', '.join(map(str, places))}. {how_to_get(name)}")
+
+
+def how_to_get(name: str) -> str:
+    """One sentence: a command, or the files to bring oneself."""
+    files = "; ".join(f"{file.path} from {file.url} (SHA-256 {file.sha256})" for file in FILES[name])
+    return f"Run `nestegg data get {name}`, or put into a folder that {VARIABLE} names: {files}."

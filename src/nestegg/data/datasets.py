@@ -1,0 +1,125 @@
+"""The datasets as tensors: an embedded one, and the paper's four."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nestegg.checks import one_of
+from nestegg.data.catalogue import CIFAR_BATCHES, CIFAR_FOLDER, find_folder, needed
+from nestegg.data.formats import ADULT_COLUMNS, ADULT_NUMBERS, Bytes, read_adult, read_cifar_batch, read_idx
+from nestegg.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Training data to divide among clients, and public test data.
+
+    Attributes:
+        name: how configurations call it.
+        classes: number of classes; labels are 0 … classes − 1.
+        train_x: (n, *shape), single precision.
+        train_y: (n,) labels.
+        test_x: as `train_x`.
+        test_y: as `train_y`.
+    """
+
+    name: str
+    classes: int
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of one sample."""
+        return self.train_x.shape[1:]
+
+
+def load_dataset(name: str, folder: str | None = None) -> Dataset:
+    """Read a dataset from `folder`, $NESTEGG_DATA or the cache; `digits` needs none of them."""
+    one_of("federation.dataset", name, DATASETS)
+    return _digits() if name == "digits" else DATASETS[name](find_folder(name, folder))
+
+
+def _digits() -> Dataset:
+    """1,797 images of 8 × 8 from scikit-learn; every fifth is test data."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    x = torch.from_numpy(bunch.images.astype(np.float32) / 16.0).unsqueeze(1)
+    y = torch.from_numpy(bunch.target.astype(np.int64))
+    test = torch.arange(len(y)) % 5 == 0
+    return Dataset("digits", 10, x[~test], y[~test], x[test], y[test])
+
+
+def _idx_dataset(name: str) -> Callable[[Path], Dataset]:
+    def load(folder: Path) -> Dataset:
+        tensors: list[Tensor] = []
+        for images_path, labels_path in (needed(name)[:2], needed(name)[2:]):
+            images = read_idx(folder / images_path, 3)
+            labels = read_idx(folder / labels_path, 1)
+            if len(images) != len(labels):
+                raise InputError(f"{folder / labels_path} has {len(labels)} labels for {len(images)} images.")
+            if labels.size and labels.max() > 9:
+                raise InputError(f"{folder / labels_path} has the label {labels.max()}; labels are 0 to 9.")
+            tensors += [_image_tensor(images[:, None]), torch.from_numpy(labels.astype(np.int64))]
+        return Dataset(name, 10, *tensors)
+
+    return load
+
+
+def _adult(folder: Path) -> Dataset:
+    """One-hot categories ("?" is one of its own) and standardised numbers, both fitted on the training data only."""
+    train, test = (read_adult(folder / path) for path in needed("adult"))
+    columns = [name for name in ADULT_COLUMNS if name != "income"]
+    parts: list[list[np.ndarray[tuple[int, int], np.dtype[np.float64]]]] = [[], []]
+    for name in columns:
+        if name in ADULT_NUMBERS:
+            values = [np.array([float(row[name]) for row in rows]) for rows in (train, test)]
+            mean, deviation = values[0].mean(), values[0].std()
+            for part, value in zip(parts, values, strict=True):
+                part.append(((value - mean) / deviation)[:, None])
+        else:
+            known = sorted({row[name] for row in train})
+            for part, rows in zip(parts, (train, test), strict=True):
+                part.append((np.array([row[name] for row in rows])[:, None] == np.array(known)).astype(np.float64))
+    tensors: list[Tensor] = []
+    for part, rows in zip(parts, (train, test), strict=True):
+        tensors.append(torch.from_numpy(np.hstack(part).astype(np.float32)))
+        tensors.append(torch.tensor([int(row["income"] == ">50K") for row in rows]))
+    return Dataset("adult", 2, *tensors)
+
+
+def _cifar10(folder: Path) -> Dataset:
+    batches = [read_cifar_batch(folder / CIFAR_FOLDER / batch) for batch in CIFAR_BATCHES]
+    images = np.concatenate([batch[0] for batch in batches[:-1]])
+    labels = np.concatenate([batch[1] for batch in batches[:-1]])
+    test_images, test_labels = batches[-1]
+    return Dataset(
+        "cifar10",
+        10,
+        _image_tensor(images),
+        torch.from_numpy(labels),
+        _image_tensor(test_images),
+        torch.from_numpy(test_labels),
+    )
+
+
+def _image_tensor(images: Bytes) -> Tensor:
+    return torch.from_numpy(images.astype(np.float32) / np.float32(255.0))
+
+
+DATASETS: dict[str, Callable[[Path], Dataset]] = {
+    "digits": lambda _: _digits(),
+    "mnist": _idx_dataset("mnist"),
+    "fashion-mnist": _idx_dataset("fashion-mnist"),
+    "adult": _adult,
+    "cifar10": _cifar10,
+}

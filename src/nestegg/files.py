@@ -1,0 +1,28 @@
+"""Files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from nestegg.errors import InputError
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """The whole content is in the file, durably, or the file is as it was."""
+    if not path.name:
+        raise InputError(f"{str(path)!r} is not the name of a file.")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    data = content.encode() if isinstance(content, str) else content
+    try:
+        try:
+            with beside.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}.") from None

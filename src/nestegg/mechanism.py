@@ -1,0 +1,108 @@
+"""The privacy mechanism of one round: clip, add shares of noise, make up for missing shares, sum.
+
+All quantities are those of the plan, in the unit in which updates are clipped. Client n is sampled with q_n^t; what
+leaves it has norm at most c_n^t and carries noise N(0, (c_n^t σ_n^t)²/N); the server adds the shares of everyone else.
+Since c_n^t σ_n^t = c σ^t, the total is N(0, (c σ^t)²) whoever took part, and client n faces σ_n^t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+# Clipping aims this much below the norm, so that rounding to single precision cannot lift an update over it.
+_BELOW = 1.0 - 1e-6
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a model's trainable parameters lie in one flat vector. A layer is a module that owns parameters."""
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+    layers: tuple[slice, ...]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> Layout:
+        """The layout of a model; buffers and parameters without gradient have no place in it and are never sent."""
+        names, shapes, layers = [], [], []
+        start = 0
+        for path, module in model.named_modules():
+            size = 0
+            for name, parameter in module.named_parameters(prefix=path, recurse=False):
+                if parameter.requires_grad:
+                    names.append(name)
+                    shapes.append(parameter.shape)
+                    size += parameter.numel()
+            if size:
+                layers.append(slice(start, start + size))
+                start += size
+        return cls(tuple(names), tuple(shapes), tuple(layers))
+
+    @property
+    def size(self) -> int:
+        """Number of trainable parameters."""
+        return self.layers[-1].stop if self.layers else 0
+
+    def flatten(self, model: nn.Module) -> Tensor:
+        """The model's trainable parameters as one vector, a copy."""
+        parameters = dict(model.named_parameters())
+        return torch.cat([parameters[name].detach().reshape(-1) for name in self.names])
+
+    def load(self, model: nn.Module, vector: Tensor) -> None:
+        """Write a vector into the model's trainable parameters."""
+        parameters = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, piece in zip(self.names, self.split(vector), strict=True):
+                parameters[name].copy_(piece)
+
+    def split(self, vectors: Tensor) -> list[Tensor]:
+        """Views of (…, size) vectors in the shapes of the parameters, (…, *shape)."""
+        pieces = vectors.split([shape.numel() for shape in self.shapes], dim=-1)
+        return [piece.unflatten(-1, shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
+
+
+def clip(updates: Tensor, norms: Tensor, layers: Sequence[slice] | None = None) -> tuple[Tensor, Tensor]:
+    """Clip updates to their clients' norms (ClientUpdate, line 9), in place.
+
+    Args:
+        updates: (clients, size); a row that is not finite becomes zero.
+        norms: c_n^t of each client.
+        layers: clip each of the m layers to c_n^t/√m, so that the whole stays within c_n^t; by default the whole.
+
+    Returns:
+        The clipped updates, and which rows were not finite.
+    """
+    broken = ~torch.isfinite(updates).all(dim=1)
+    if broken.any():
+        updates[broken] = 0.0
+    if torch.isinf(norms).all():
+        return updates, broken
+    pieces = [slice(None)] if layers is None else layers
+    limit = norms.double() * _BELOW / np.sqrt(len(pieces))
+    for piece in pieces:
+        part = updates[:, piece]
+        length = torch.linalg.vector_norm(part, dim=1, dtype=torch.float64)
+        scale = torch.where(length > limit, limit / length, torch.ones_like(length))  # a zero update stays zero
+        part *= scale[:, None].to(part.dtype)
+    return updates, broken
+
+
+def share_std(total_std: float, clients: int, colluders: int) -> float:
+    """Standard deviation of one client's share of the round's noise.
+
+    Clients know their own shares, so k who collude can take theirs out: the others' shares alone must then do, and
+    each variance grows by N/(N − k).
+    """
+    return total_std / float(np.sqrt(clients - colluders))
+
+
+def add_noise(total: Tensor, std: float, shares: int, stream: np.random.Generator) -> None:
+    """Add the sum of so many independent shares of noise to a vector, in place."""
+    if std > 0.0 and shares > 0:
+        noise = torch.from_numpy(stream.standard_normal(total.numel(), dtype=np.float32))
+        total.add_(noise.to(total.device), alpha=std * float(np.sqrt(shares)))

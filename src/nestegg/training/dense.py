@@ -1,0 +1,121 @@
+"""The batched engine: all clients of a cohort as one computation, for models whose layers are dense."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nestegg.errors import InputError
+from nestegg.mechanism import Layout
+from nestegg.randomness import Purpose, Randomness
+from nestegg.training.local import LocalTraining, Samples, batches
+
+# Numbers in one buffer of weights: bounds memory whatever the size of the cohort.
+_BLOCK = 1 << 22
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Small operations on several threads mostly wait for each other; on a busy machine they wait very long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def is_dense(model: nn.Module) -> bool:
+    """Whether a model is linear layers with biases, and rectifiers between them, after an optional flattening."""
+    layers = [layer for layer in model if not isinstance(layer, nn.Flatten)] if isinstance(model, nn.Sequential) else []
+    alternating = all(isinstance(layer, nn.ReLU if i % 2 else nn.Linear) for i, layer in enumerate(layers))
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    trainable = all(layer.bias is not None and layer.weight.requires_grad for layer in linear)
+    return bool(layers) and alternating and len(layers) % 2 == 1 and trainable
+
+
+class DenseEngine:
+    """Forward and backward passes of many small networks as batched matrix products, without autograd.
+
+    Clients are sorted by their number of steps, most first. In every step the clients that still have a batch are the
+    first rows of each buffer, so nothing is computed for those that are done, however uneven the clients are.
+    """
+
+    name = "dense"
+
+    def __init__(
+        self, model: nn.Module, clients: Sequence[Samples], training: LocalTraining, randomness: Randomness
+    ) -> None:
+        if not is_dense(model):
+            raise InputError("engine = 'dense' needs a model of linear layers with rectifiers between them.")
+        self.layout = Layout.of(model)
+        self.training, self.randomness = training, randomness
+        self.sizes = [len(y) for _, y in clients]
+        self.starts = np.concatenate([[0], np.cumsum(self.sizes)])
+        self.x = torch.cat([x.flatten(1) for x, _ in clients])
+        self.y = torch.cat([y for _, y in clients])
+
+    def train(
+        self, model: Tensor, cohort: Sequence[int], round_: int, rate: float
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """Updates of the cohort, many clients a block."""
+        ordered = sorted(cohort, key=lambda client: -self.sizes[client])
+        size = max(1, _BLOCK // self.layout.size)
+        for start in range(0, len(ordered), size):
+            block = ordered[start : start + size]
+            with one_thread():
+                updates = self._train_block(model, block, round_, rate)
+            yield block, updates
+
+    def _train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
+        plans = [
+            [self.starts[c] + b for b in batches(self.sizes[c], self.training, self._stream(round_, c))] for c in block
+        ]
+        weights = model.expand(len(block), -1).clone()
+        gradient, velocity = torch.zeros_like(weights), torch.zeros_like(weights)
+        for step in range(len(plans[0])):
+            active = sum(1 for plan in plans if step < len(plan))
+            index, mask = _padded([plan[step] for plan in plans[:active]])
+            grads = self.layout.split(gradient[:active])
+            self._gradients(self.x[index], self.y[index], mask, self.layout.split(weights[:active]), grads)
+            velocity[:active].mul_(self.training.momentum).add_(gradient[:active])
+            weights[:active].add_(velocity[:active], alpha=-rate)
+        return weights.sub_(model)
+
+    def _gradients(self, x: Tensor, y: Tensor, mask: Tensor, weights: list[Tensor], grads: list[Tensor]) -> None:
+        """Gradients of each client's mean loss over its batch, written into `grads` (weight, bias, weight, …)."""
+        inputs = [x]
+        for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
+            inputs.append(torch.baddbmm(bias[:, None], inputs[-1], weight.transpose(1, 2)).relu_())
+        outputs = torch.baddbmm(weights[-1][:, None], inputs[-1], weights[-2].transpose(1, 2))
+        delta = _loss_gradient(outputs, y) * (mask / mask.sum(dim=1, keepdim=True))[..., None]
+        for layer in range(len(inputs) - 1, -1, -1):
+            grads[2 * layer].copy_(torch.bmm(delta.transpose(1, 2), inputs[layer]))
+            grads[2 * layer + 1].copy_(delta.sum(dim=1))
+            if layer:
+                delta = torch.bmm(delta, weights[2 * layer]).mul_(inputs[layer] > 0)
+
+    def _stream(self, round_: int, client: int) -> np.random.Generator:
+        return self.randomness.stream(Purpose.SHUFFLE, round_, client)
+
+
+def _loss_gradient(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Derivative of the default loss by the outputs, sample by sample."""
+    if outputs.shape[-1] == 1:
+        return outputs.sigmoid() - labels[..., None]
+    return outputs.softmax(dim=-1) - functional.one_hot(labels, outputs.shape[-1])
+
+
+def _padded(rows: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
+    """Batches of unequal length as one matrix of indices, and a mask of what is real."""
+    lengths = np.array([row.size for row in rows])
+    index = np.zeros((len(rows), lengths.max()), np.int64)
+    mask = np.arange(index.shape[1]) < lengths[:, None]
+    index[mask] = np.concatenate(rows)
+    return torch.from_numpy(index), torch.from_numpy(mask.astype(np.float32))

@@ -1,0 +1,111 @@
+"""Engines train a cohort behind one small interface and stream its updates, so that memory does not grow with it."""
+
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from nestegg.checks import one_of
+from nestegg.errors import InputError
+from nestegg.mechanism import Layout
+from nestegg.randomness import Purpose, Randomness
+from nestegg.training.dense import DenseEngine, is_dense
+from nestegg.training.local import LocalTraining, Loss, Samples, batches, default_loss
+
+ENGINES = ("auto", "loop", "dense")
+
+Block = tuple[list[int], Tensor]
+
+
+class Engine(Protocol):
+    """Trains clients from a global model and gives back their updates."""
+
+    name: str
+
+    def train(self, model: Tensor, cohort: Sequence[int], round_: int, rate: float) -> Iterator[Block]:
+        """Updates Δθ of the cohort, in blocks of (clients, (clients, size) vectors)."""
+
+
+class LoopEngine:
+    """One client after the other, any model: the readable engine, and the one that others are compared with."""
+
+    name = "loop"
+
+    def __init__(
+        self, model: nn.Module, clients: Sequence[Samples], training: LocalTraining, randomness: Randomness, loss: Loss
+    ) -> None:
+        self.model = copy.deepcopy(model).train()
+        self.clients, self.training, self.randomness, self.loss = clients, training, randomness, loss
+        layout = Layout.of(self.model)
+        device = next(self.model.parameters()).device
+        self.weights, self.gradient, self.velocity = (torch.zeros(layout.size, device=device) for _ in range(3))
+        # Parameters and gradients become views of two vectors, so that a step of SGD is two operations.
+        parameters = dict(self.model.named_parameters())
+        views = zip(layout.names, layout.split(self.weights), layout.split(self.gradient), strict=True)
+        for name, weight, gradient in views:
+            parameters[name].data, parameters[name].grad = weight, gradient
+
+    def train(self, model: Tensor, cohort: Sequence[int], round_: int, rate: float) -> Iterator[Block]:
+        """Updates of the cohort, one client a block."""
+        for client in cohort:
+            self.weights.copy_(model)
+            self.velocity.zero_()
+            x, y = self.clients[client]
+            stream = self.randomness.stream(Purpose.SHUFFLE, round_, client)
+            for batch in batches(len(y), self.training, stream):
+                index = torch.from_numpy(batch)
+                self.gradient.zero_()
+                with _precision(self.training.precision, x.device.type):
+                    loss = self.loss(self.model(x[index]), y[index])
+                loss.backward()
+                self.velocity.mul_(self.training.momentum).add_(self.gradient)
+                self.weights.add_(self.velocity, alpha=-rate)
+            yield [client], (self.weights - model)[None]
+
+
+def make_engine(
+    name: str,
+    model: nn.Module,
+    clients: Sequence[Samples],
+    training: LocalTraining,
+    randomness: Randomness,
+    loss: Loss = default_loss,
+) -> Engine:
+    """The engine of that name; `auto` takes the batched one wherever the model is dense."""
+    one_of("engine", name, ENGINES)
+    device = str(clients[0][0].device)
+    if training.precision == "bf16" and not bf16_works(device):
+        raise InputError(
+            f"precision = 'bf16' does not work with this torch on this machine's {device}; ONEDNN_MAX_CPU_ISA="
+            "AVX512_CORE_BF16 in the environment may help where matrix units are announced but not usable."
+        )
+    dense = is_dense(model) and loss is default_loss and training.precision == "fp32"
+    if name == "dense" or (name == "auto" and dense):
+        return DenseEngine(model, clients, training, randomness)
+    return LoopEngine(model, clients, training, randomness, loss)
+
+
+@cache
+def bf16_works(device: str) -> bool:
+    """Whether this machine survives bfloat16, tried in a process of its own.
+
+    Some processors announce matrix units that their host does not let them use, and torch then dies of an illegal
+    instruction, which no exception handler sees.
+    """
+    work = "m = torch.nn.Linear(64, 512).to(d); m(torch.ones(50, 64, device=d)).float().sum().backward()"
+    code = (
+        f"import torch; d = {device!r}; c = torch.autocast(torch.device(d).type, torch.bfloat16); c.__enter__(); {work}"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def _precision(name: str, device: str) -> AbstractContextManager[object]:
+    return torch.autocast(device, dtype=torch.bfloat16) if name == "bf16" else nullcontext()

@@ -1,0 +1,98 @@
+"""Local training: what a client does from receiving the model to clipping its update (ClientUpdate, lines 1 to 8)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from nestegg.checks import one_of, positive, whole
+from nestegg.errors import InputError
+
+SCHEDULES = ("cosine", "constant")
+PRECISIONS = ("fp32", "bf16")
+
+Samples = tuple[Tensor, Tensor]
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """SGD with momentum on a client; the optimiser starts fresh in every round.
+
+    Attributes:
+        epochs: L.
+        batch_size: B; a client with fewer samples has one smaller batch.
+        learning_rate: λ of the first round.
+        momentum: of SGD.
+        schedule: cosine anneals λ over the rounds, from its full value towards 0; constant does not.
+        precision: fp32, or bf16 in the forward pass.
+    """
+
+    epochs: int = 1
+    batch_size: int = 32
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    schedule: str = "cosine"
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        whole("local_epochs", self.epochs, 1)
+        whole("batch_size", self.batch_size, 1)
+        positive("learning_rate", self.learning_rate)
+        if not 0.0 <= self.momentum < 1.0:
+            raise InputError(f"momentum = {self.momentum!r} must be at least 0 and below 1.")
+        one_of("schedule", self.schedule, SCHEDULES)
+        one_of("precision", self.precision, PRECISIONS)
+
+    def rate(self, round_: int, rounds: int) -> float:
+        """λ_t. It depends on no data, so annealing it, and a clip norm in its unit, costs no privacy."""
+        if self.schedule == "constant":
+            return self.learning_rate
+        return self.learning_rate * (1.0 + math.cos(math.pi * (round_ - 1) / rounds)) / 2.0
+
+
+def batches(samples: int, training: LocalTraining, stream: np.random.Generator) -> list[NDArray[np.int64]]:
+    """Indices of every batch of every epoch, shuffled anew in each."""
+    return [
+        order[start : start + training.batch_size]
+        for order in (stream.permutation(samples) for _ in range(training.epochs))
+        for start in range(0, samples, training.batch_size)
+    ]
+
+
+def default_loss(outputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy; logistic where the model has one output."""
+    if outputs.shape[-1] == 1:
+        return functional.binary_cross_entropy_with_logits(outputs.squeeze(-1), labels.to(outputs.dtype))
+    return functional.cross_entropy(outputs, labels)
+
+
+def predictions(outputs: Tensor) -> Tensor:
+    """Predicted labels."""
+    return (outputs.squeeze(-1) > 0).long() if outputs.shape[-1] == 1 else outputs.argmax(dim=-1)
+
+
+def as_samples(clients: Sequence[Any]) -> list[Samples]:
+    """Clients' data as pairs of tensors: given as such, or as any dataset of (input, label) pairs."""
+    pairs = []
+    for number, data in enumerate(clients, 1):
+        if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
+            x, y = data
+        else:
+            items = [data[i] for i in range(len(data))]
+            x = torch.stack([torch.as_tensor(item[0]) for item in items]) if items else torch.empty(0)
+            y = torch.as_tensor([int(item[1]) for item in items])
+        if len(x) == 0 or len(x) != len(y):
+            raise InputError(
+                f"client {number} has {len(x)} inputs and {len(y)} labels; there must be as many, not none."
+            )
+        pairs.append((x.float(), y))
+    return pairs

@@ -1,0 +1,270 @@
+"""The one training loop (Algorithm 2): a method is a plan, and a round is a function from state to state."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from nestegg.checks import one_of, whole
+from nestegg.errors import InputError
+from nestegg.mechanism import Layout, add_noise, clip, share_std
+from nestegg.planning import Plan
+from nestegg.randomness import SERVER, Purpose, Randomness
+from nestegg.training.adaptive import AdaptiveClipping
+from nestegg.training.engines import Engine, make_engine
+from nestegg.training.local import LocalTraining, Loss, as_samples, default_loss, predictions
+
+CLIPPINGS = ("per-layer", "flat")
+CLIP_UNITS = ("gradient", "update")
+
+
+@dataclass(frozen=True)
+class Mechanics:
+    """How the plan's clip norms apply to updates.
+
+    Attributes:
+        clipping: per-layer clips each of the m layers to c_n^t/√m, flat the whole to c_n^t.
+        clip_unit: gradient reads clip norms as norms of the accumulated gradient, the update divided by λ_t;
+            update reads them as norms of the update itself.
+        colluders: clients against whose joint knowledge of their own noise the guarantee shall hold.
+    """
+
+    clipping: str = "per-layer"
+    clip_unit: str = "gradient"
+    colluders: int = 0
+
+    def __post_init__(self) -> None:
+        one_of("clipping", self.clipping, CLIPPINGS)
+        one_of("clip_unit", self.clip_unit, CLIP_UNITS)
+        whole("colluders", self.colluders, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All that a round hands to the next.
+
+    Attributes:
+        round: rounds that are done.
+        model: trainable parameters as one vector.
+        clip_norm: c^t of adaptive clipping; the plan's c otherwise.
+        velocity: server momentum of adaptive clipping.
+    """
+
+    round: int
+    model: Tensor
+    clip_norm: float
+    velocity: Tensor
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What is known after a round. The cohort's size is a secret of the mechanism, shown in simulations only."""
+
+    round: int
+    accuracy: float | None
+    loss: float | None
+    simulation_only_cohort_size: int
+    simulation_only_broken_updates: int
+    seconds: float
+    epsilon_spent: dict[str, float]
+    clip_norm: float
+    noise_std: float
+    learning_rate: float
+
+
+class Federation:
+    """A plan, clients and a model, ready to train.
+
+    Args:
+        plan: the method.
+        model: any module; it is not changed.
+        clients: one dataset, or one (inputs, labels) pair, for each client, in the order of the plan's groups.
+        training: what clients do.
+        mechanics: how clip norms apply.
+        test: public (inputs, labels) to measure accuracy on.
+        randomness: seed, and whether secrets follow from it too.
+        engine: auto, loop or dense.
+        loss: of outputs and labels; cross entropy by default.
+        adaptive: controller of the method adaptive-clipping.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: nn.Module,
+        clients: Sequence[Any],
+        training: LocalTraining,
+        mechanics: Mechanics,
+        test: tuple[Tensor, Tensor] | None = None,
+        randomness: Randomness | None = None,
+        engine: str = "auto",
+        loss: Loss = default_loss,
+        adaptive: AdaptiveClipping | None = None,
+    ) -> None:
+        self.plan, self.training, self.mechanics, self.test, self.loss = plan, training, mechanics, test, loss
+        self.randomness = randomness or Randomness(seed=0, reproducible=False)
+        self.adaptive = (adaptive or AdaptiveClipping()) if plan.method == "adaptive-clipping" else None
+        samples = as_samples(clients)
+        if len(samples) != plan.clients:
+            raise InputError(f"clients has {len(samples)} datasets; the plan is for {plan.clients} clients.")
+        if mechanics.colluders >= plan.clients:
+            raise InputError(f"colluders = {mechanics.colluders} must be fewer than the {plan.clients} clients.")
+        self.layout = Layout.of(model)
+        if not self.layout.size:
+            raise InputError("model has no trainable parameters.")
+        _check_fit(model, samples, loss)
+        self.model = model
+        self.engine: Engine = make_engine(engine, model, samples, training, self.randomness, loss)
+        self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
+
+    def start(self) -> State:
+        """The state before the first round."""
+        vector = self.layout.flatten(self.model)
+        return State(0, vector, self.plan.clip_norm, torch.zeros_like(vector))
+
+    def rounds(self, state: State) -> Iterator[tuple[State, RoundReport]]:
+        """The rounds that are left, one by one."""
+        while state.round < self.plan.rounds:
+            started = time.perf_counter()
+            state, report = self.round(state)
+            accuracy, loss = self.evaluate(state.model)
+            yield state, replace(report, accuracy=accuracy, loss=loss, seconds=time.perf_counter() - started)
+
+    def round(self, state: State) -> tuple[State, RoundReport]:
+        """One round: sample, train, clip, noise, sum, update (Algorithm 2, lines 4 to 9)."""
+        t, plan = state.round, self.plan
+        rate = self.training.rate(t + 1, plan.rounds)
+        unit = rate if self.mechanics.clip_unit == "gradient" else 1.0
+        expected = plan.mean_sampling_rate[t] * plan.clients
+        norms, noise_std = self._norms_and_noise(state, t, expected)
+        share = share_std(noise_std * unit, plan.clients, self.mechanics.colluders)
+        layers = self.layout.layers if self.mechanics.clipping == "per-layer" else None
+
+        cohort = self.cohort(t + 1)
+        total = torch.zeros_like(state.model)
+        broken, bits = 0, 0.0
+        for block, updates in self.engine.train(state.model, cohort, t + 1, rate):
+            limits = torch.from_numpy(norms[block]) * unit
+            below = torch.linalg.vector_norm(updates, dim=1) <= limits  # NaN is not below
+            bits += float((below.double() - 0.5).sum())
+            clipped, bad = clip(updates, limits, layers)
+            broken += int(bad.sum())
+            total += clipped.sum(dim=0)
+            for client in block:
+                add_noise(total, share, 1, self.randomness.stream(Purpose.NOISE, t + 1, client))
+        add_noise(total, share, plan.clients - len(cohort), self.randomness.stream(Purpose.NOISE, t + 1, SERVER))
+
+        update = total / expected
+        clip_norm, velocity = state.clip_norm, state.velocity
+        if self.adaptive is not None:
+            stream = self.randomness.stream(Purpose.BITS, t + 1)
+            sigma = plan.round_noise_multiplier[t]
+            clip_norm = self.adaptive.next_norm(clip_norm, bits, sigma, expected, stream)
+            velocity = self.adaptive.server_momentum * velocity + update
+            update = self.adaptive.server_rate * velocity
+        report = RoundReport(
+            round=t + 1,
+            accuracy=None,
+            loss=None,
+            simulation_only_cohort_size=len(cohort),
+            simulation_only_broken_updates=broken,
+            seconds=0.0,
+            epsilon_spent={row.group.name: row.epsilon_spent[t] for row in plan.groups},
+            clip_norm=state.clip_norm * unit,
+            noise_std=share * float(np.sqrt(plan.clients)) / expected,
+            learning_rate=rate,
+        )
+        return State(t + 1, state.model + update, clip_norm, velocity), report
+
+    def cohort(self, round_: int) -> list[int]:
+        """Poisson sampling: every client by itself, with its own rate. Nobody is a legal outcome."""
+        rates = np.array([row.sampling_rate[round_ - 1] for row in self.plan.groups])[self.group]
+        draws = self.randomness.stream(Purpose.COHORT, round_).random(self.plan.clients)
+        return [int(client) for client in np.flatnonzero(draws < rates)]
+
+    def evaluate(self, vector: Tensor) -> tuple[float | None, float | None]:
+        """Accuracy in percent and mean loss on the public test data."""
+        if self.test is None:
+            return None, None
+        self.layout.load(self.model, vector)
+        self.model.eval()
+        x, y = self.test
+        right, loss = 0, 0.0
+        with torch.no_grad():
+            for start in range(0, len(y), 1000):
+                outputs, labels = self.model(x[start : start + 1000]), y[start : start + 1000]
+                right += int((predictions(outputs) == labels).sum())
+                loss += float(self.loss(outputs, labels)) * len(labels)
+        return 100.0 * right / len(y), loss / len(y)
+
+    def _norms_and_noise(self, state: State, t: int, expected: float) -> tuple[np.ndarray[Any, Any], float]:
+        """Every client's clip norm and the total noise c σ^t, before the unit of clipping."""
+        if self.adaptive is not None:
+            sigma = self.adaptive.noise_of_updates(self.plan.round_noise_multiplier[t], expected)
+            return np.full(self.plan.clients, state.clip_norm), state.clip_norm * sigma
+        norms = np.array([row.clip_norm[t] for row in self.plan.groups])[self.group]
+        sigma = self.plan.round_noise_multiplier[t]
+        return norms, self.plan.clip_norm * sigma if sigma else 0.0
+
+
+def train(
+    plan: Plan,
+    model: nn.Module,
+    clients: Sequence[Any],
+    *,
+    training: LocalTraining | None = None,
+    mechanics: Mechanics | None = None,
+    test: tuple[Tensor, Tensor] | None = None,
+    seed: int = 0,
+    reproducible: bool = False,
+    engine: str = "auto",
+    loss: Loss = default_loss,
+    adaptive: AdaptiveClipping | None = None,
+    on_round: Callable[[RoundReport], None] | None = None,
+) -> tuple[nn.Module, list[RoundReport]]:
+    """Train a model by a plan, on any list of clients' datasets; see `Federation` for the arguments.
+
+    Returns:
+        The trained model, and a report a round.
+    """
+    result = copy.deepcopy(model)
+    federation = Federation(
+        plan,
+        result,
+        clients,
+        training or LocalTraining(),
+        mechanics or Mechanics(),
+        test,
+        Randomness(seed, reproducible),
+        engine,
+        loss,
+        adaptive,
+    )
+    start = federation.start()
+    final, reports = start, []
+    for final, report in federation.rounds(start):  # noqa: B007 (used after the loop)
+        reports.append(report)
+        if on_round is not None:
+            on_round(report)
+    federation.layout.load(result, final.model)
+    return result, reports
+
+
+def _check_fit(model: nn.Module, samples: Sequence[tuple[Tensor, Tensor]], loss: Loss) -> None:
+    """A model whose outputs do not fit the labels is refused before anything is trained."""
+    x, _ = samples[0]
+    highest = max(int(labels.max()) for _, labels in samples)
+    with torch.no_grad():
+        try:
+            outputs = model(x[:2])
+        except (RuntimeError, ValueError) as error:
+            raise InputError(f"model cannot take inputs of shape {tuple(x.shape[1:])}: {error}.") from None
+    if loss is default_loss and highest >= max(outputs.shape[-1], 2):
+        raise InputError(f"model has {outputs.shape[-1]} outputs; the labels go up to {highest}.")

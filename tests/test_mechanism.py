@@ -1,0 +1,163 @@
+"""The mechanism: clipping that holds, and statistics of the noise as the loop really produces it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from torch import nn
+
+from nestegg import Budget, Group, InputError, plan
+from nestegg.mechanism import Layout, clip, share_std
+from nestegg.models import make_model
+from nestegg.randomness import Randomness
+from nestegg.training import Federation, LocalTraining, Mechanics
+
+SIZE = 20_000  # coordinates of the vector whose noise is looked at
+
+
+class Wide(nn.Module):
+    """A model with many parameters whose gradient is zero: what is left of a round is its noise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(SIZE // 2, 2, bias=False)
+        nn.init.zeros_(self.layer.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * 0.0
+
+
+def federation(rates: tuple[float, float], seed: int = 0, **changes: Any) -> Federation:
+    groups = [
+        Group("a", 3, Budget(5.0), saving_rate=rates[0], transition=4),
+        Group("b", 2, Budget(20.0), saving_rate=rates[1], transition=4),
+    ]
+    made = plan(groups, rounds=4, spending_rate=max(rates), clip_norm=3.0)
+    clients = [(torch.zeros(2, SIZE // 2), torch.tensor([0, 1]))] * 5
+    return Federation(
+        made,
+        Wide(),
+        clients,
+        LocalTraining(learning_rate=0.5),
+        changes.pop("mechanics", Mechanics(clip_unit="update")),
+        randomness=changes.pop("randomness", Randomness(seed, reproducible=True)),
+    )
+
+
+def noise_of(world: Federation, round_: int = 1) -> np.ndarray:
+    """The noise of a round in units of c σ^t, from the released model alone."""
+    state = world.start()
+    for _ in range(round_):
+        before, (state, _) = state, world.round(state)
+    t = round_ - 1
+    scale = world.plan.clip_norm * world.plan.round_noise_multiplier[t]
+    total = (state.model - before.model) * world.plan.mean_sampling_rate[t] * world.plan.clients
+    return (total / scale).numpy().astype(np.float64)
+
+
+@pytest.mark.parametrize("rates", [(1.0, 1.0), (0.5, 0.7), (1e-9, 1e-9)], ids=["full", "partial", "empty"])
+@pytest.mark.parametrize("reproducible", [True, False])
+def test_total_noise_is_the_plan_s_whoever_was_sampled(rates: tuple[float, float], reproducible: bool) -> None:
+    world = federation(rates, randomness=Randomness(1, reproducible))
+    noise = noise_of(world)
+    assert stats.kstest(noise, "norm").pvalue > 1e-6
+    assert noise.var() == pytest.approx(1.0, abs=6.0 * np.sqrt(2.0 / SIZE))
+    if rates[0] < 1e-6:
+        assert world.cohort(1) == []
+
+
+def test_noise_is_independent_between_rounds_clients_and_seeds() -> None:
+    samples = [noise_of(federation((0.5, 0.7), seed), round_) for seed in (1, 2) for round_ in (1, 2, 3)]
+    correlation = np.corrcoef(samples)
+    off = correlation[~np.eye(len(samples), dtype=bool)]
+    assert np.abs(off).max() < 6.0 / np.sqrt(SIZE)
+    half = samples[0][: SIZE // 2], samples[0][SIZE // 2 :]
+    assert abs(np.corrcoef(half)[0, 1]) < 6.0 / np.sqrt(SIZE // 2)
+
+
+def test_colluders_cannot_take_enough_noise_away() -> None:
+    """The shares of N − k clients alone have the variance the plan promises."""
+    world = federation((1.0, 1.0), mechanics=Mechanics(clip_unit="update", colluders=2))
+    noise = noise_of(world)
+    assert noise.var() == pytest.approx(5.0 / 3.0, rel=0.07)
+    assert 3 * share_std(1.0, 5, 2) ** 2 == pytest.approx(1.0)
+    with pytest.raises(InputError, match="colluders = 5 must be fewer than the 5 clients"):
+        federation((1.0, 1.0), mechanics=Mechanics(colluders=5))
+
+
+def test_secret_randomness_differs_and_public_randomness_repeats() -> None:
+    secret = [noise_of(federation((0.5, 0.7), randomness=Randomness(1, reproducible=False))) for _ in range(2)]
+    assert abs(np.corrcoef(secret)[0, 1]) < 6.0 / np.sqrt(SIZE)
+    repeated = [noise_of(federation((0.5, 0.7), seed=4)) for _ in range(2)]
+    assert np.array_equal(*repeated)
+
+
+def test_sampling_is_poisson_with_every_client_s_own_rate() -> None:
+    counts = np.zeros(5)
+    sizes = []
+    for seed in range(2000):
+        cohort = federation_cohort(seed)
+        counts[cohort] += 1
+        sizes.append(len(cohort))
+    expected = np.array([0.2, 0.2, 0.2, 0.6, 0.6])
+    assert np.abs(counts / 2000 - expected).max() < 5.0 * np.sqrt(0.25 / 2000)
+    assert np.var(sizes) == pytest.approx((expected * (1.0 - expected)).sum(), rel=0.2)
+    assert min(sizes) == 0
+
+
+_WORLD = None
+
+
+def federation_cohort(seed: int) -> list[int]:
+    global _WORLD
+    _WORLD = _WORLD or federation((0.2, 0.6))
+    _WORLD.randomness = Randomness(seed, reproducible=True)
+    return _WORLD.cohort(1)
+
+
+UPDATES = st.lists(st.lists(st.floats(-(2.0**99), 2.0**99, width=32), min_size=6, max_size=6), min_size=1, max_size=4)
+
+
+@settings(deadline=None)
+@given(rows=UPDATES, norm=st.floats(1e-3, 1e3), per_layer=st.booleans())
+def test_a_clipped_update_is_within_its_norm_and_keeps_its_direction(
+    rows: list[list[float]], norm: float, per_layer: bool
+) -> None:
+    updates = torch.tensor(rows)
+    layers = (slice(0, 4), slice(4, 6)) if per_layer else None
+    clipped, broken = clip(updates.clone(), torch.full((len(rows),), norm), layers)
+    assert not broken.any()
+    assert torch.all(torch.linalg.vector_norm(clipped.double(), dim=1) <= norm)
+    small = torch.linalg.vector_norm(updates.double(), dim=1) <= norm * 0.999 / np.sqrt(2.0)
+    assert torch.equal(clipped[small], updates[small])
+    assert torch.all((clipped == 0) | (torch.sign(clipped) == torch.sign(updates)))
+
+
+def test_broken_updates_count_as_zero() -> None:
+    updates = torch.tensor([[np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0], [3.0, 4.0]])
+    clipped, broken = clip(updates, torch.full((4,), 1.0))
+    assert broken.tolist() == [True, True, False, False]
+    assert clipped[:3].abs().sum() == 0.0
+    assert clipped[3].tolist() == pytest.approx([0.6, 0.8], rel=1e-5)
+
+
+def test_a_layer_is_a_module_that_owns_parameters() -> None:
+    model = make_model("cnn", torch.Size((1, 28, 28)), 10, seed=0)
+    layout = Layout.of(model)
+    assert layout.size == 1_663_370
+    assert len(layout.layers) == 4
+    vector = layout.flatten(model)
+    layout.load(model, vector * 2.0)
+    assert torch.equal(layout.flatten(model), vector * 2.0)
+
+
+def test_frozen_parameters_and_buffers_are_never_sent() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    model[0].weight.requires_grad = False
+    assert Layout.of(model).names == ("0.bias", "1.weight", "1.bias", "2.weight", "2.bias")

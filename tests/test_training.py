@@ -1,0 +1,259 @@
+"""The loop: equal to the paper's algorithms written out in NumPy, whatever the engine, and unbreakable by clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from nestegg import Budget, Group, InputError, LocalTraining, Mechanics, Plan, plan, train
+from nestegg.data import load_dataset, partition
+from nestegg.mechanism import Layout
+from nestegg.models import make_model
+from nestegg.randomness import SERVER, Purpose, Randomness
+from nestegg.training import AdaptiveClipping, Federation
+from nestegg.training.engines import bf16_works
+from nestegg.training.local import batches
+
+GROUPS = [
+    Group("a", 6, Budget(8.0), saving_rate=0.5, transition=2),
+    Group("b", 4, Budget(20.0), saving_rate=0.7, transition=3),
+]
+TRAINING = LocalTraining(epochs=2, batch_size=8, learning_rate=0.2)
+
+
+@pytest.fixture(scope="module")
+def clients() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    data = load_dataset("digits")
+    parts = partition(data.train_y[:400].numpy(), 10, "dirichlet", 0.5, np.random.default_rng(3))
+    return [(data.train_x[part], data.train_y[part]) for part in parts]
+
+
+def federation(clients: Any, made: Plan, name: str = "mlp", **changes: Any) -> Federation:
+    model = make_model(name, torch.Size((1, 8, 8)), 10, seed=1)
+    training, mechanics = changes.pop("training", TRAINING), changes.pop("mechanics", Mechanics())
+    return Federation(made, model, clients, training, mechanics, randomness=Randomness(5, True), **changes)
+
+
+def paper_round(world: Federation, theta: np.ndarray, t: int, clients: Any, unit: float, rate: float) -> np.ndarray:
+    """Algorithm 2 and ClientUpdate for softmax regression, client by client, with the same random draws."""
+    made, randomness = world.plan, world.randomness
+    n_clients, size = made.clients, theta.size
+    group_of = [row for row in made.groups for _ in range(row.group.clients)]
+    draws = randomness.stream(Purpose.COHORT, t).random(n_clients)
+    total = np.zeros(size)
+    sampled = 0
+    for n, row in enumerate(group_of):
+        c, sigma = row.clip_norm[t - 1] * unit, row.noise_multiplier[t - 1]
+        if draws[n] >= row.sampling_rate[t - 1]:  # line 8: the server adds the shares of those not sampled
+            continue
+        sampled += 1
+        x, y = (part.numpy().astype(np.float64) for part in clients[n])
+        x, y = x.reshape(len(x), -1), y.astype(int)
+        weight, bias = theta[:640].reshape(10, 64).copy(), theta[640:].copy()
+        velocity = [np.zeros_like(weight), np.zeros_like(bias)]
+        for batch in batches(len(y), world.training, randomness.stream(Purpose.SHUFFLE, t, n)):
+            logits = x[batch] @ weight.T + bias
+            p = np.exp(logits - logits.max(axis=1, keepdims=True))
+            p /= p.sum(axis=1, keepdims=True)
+            p[np.arange(len(batch)), y[batch]] -= 1.0
+            gradients = [p.T @ x[batch] / len(batch), p.mean(axis=0)]
+            velocity = [0.9 * v + g for v, g in zip(velocity, gradients, strict=True)]
+            weight, bias = weight - rate * velocity[0], bias - rate * velocity[1]
+        update = np.concatenate([weight.ravel(), bias]) - theta  # line 8
+        update *= min(1.0, c / np.linalg.norm(update))  # line 9
+        share = randomness.stream(Purpose.NOISE, t, n).standard_normal(size, dtype=np.float32)
+        total += update + c * sigma / np.sqrt(n_clients) * share  # line 10
+    missing = randomness.stream(Purpose.NOISE, t, SERVER).standard_normal(size, dtype=np.float32)
+    std = made.clip_norm * unit * made.round_noise_multiplier[t - 1]
+    total += std * np.sqrt((n_clients - sampled) / n_clients) * missing
+    return theta + total / (made.mean_sampling_rate[t - 1] * n_clients)  # line 9 of the server
+
+
+@pytest.mark.parametrize("clip_unit", ["update", "gradient"])
+@pytest.mark.parametrize("clipping", ["flat", "per-layer"])  # one layer: both are the same
+@pytest.mark.parametrize("engine", ["loop", "dense"])
+def test_rounds_equal_the_paper_written_out(clients: Any, engine: str, clip_unit: str, clipping: str) -> None:
+    made = plan(GROUPS, rounds=4, clip_norm=2.0)
+    world = federation(clients, made, "linear", mechanics=Mechanics(clipping, clip_unit), engine=engine)
+    state = world.start()
+    theta = state.model.numpy().astype(np.float64)
+    for t in range(1, 5):
+        rate = world.training.rate(t, 4)
+        state, report = world.round(state)
+        theta = paper_round(world, theta, t, clients, rate if clip_unit == "gradient" else 1.0, rate)
+        assert state.model.numpy() == pytest.approx(theta, abs=2e-5)
+        assert report.simulation_only_cohort_size == len(world.cohort(t))
+
+
+def test_without_privacy_and_with_everybody_it_is_fedavg(clients: Any) -> None:
+    made = plan(GROUPS, rounds=3, method="fedavg", spending_rate=1.0)
+    world = federation(clients, made)
+    state, _ = world.round(world.start())
+    layout = world.layout
+    expected = torch.zeros(layout.size)
+    for n, (x, y) in enumerate(clients):
+        model = make_model("mlp", torch.Size((1, 8, 8)), 10, seed=1)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+        for batch in batches(len(y), TRAINING, world.randomness.stream(Purpose.SHUFFLE, 1, n)):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
+            optimiser.step()
+        expected += layout.flatten(model) / len(clients)
+    assert torch.allclose(state.model, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "spend-as-you-go", "adaptive-clipping"])
+def test_engines_agree(clients: Any, method: str) -> None:
+    made = plan(GROUPS, rounds=3, method=method, clip_norm=2.0)
+    ends = []
+    for engine in ("loop", "dense"):
+        world = federation(clients, made, engine=engine)
+        state = world.start()
+        for state, _ in world.rounds(world.start()):  # noqa: B007
+            pass
+        ends.append(state.model)
+    assert torch.allclose(*ends, atol=2e-5)
+
+
+def test_engines_agree_on_one_output() -> None:
+    generator = torch.Generator().manual_seed(0)
+    clients = [
+        (torch.randn(n, 5, generator=generator), torch.randint(0, 2, (n,), generator=generator)) for n in (3, 40, 7)
+    ]
+    made = plan([Group("g", 3, Budget(50.0))], rounds=2)
+    ends = [
+        train(made, nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1)).requires_grad_(True), clients, engine=e)
+        for e in ("loop",)
+    ]
+    assert len(ends[0][1]) == 2
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
+    both = [train(made, model, clients, engine=e, reproducible=True)[0] for e in ("loop", "dense")]
+    for a, b in zip(both[0].parameters(), both[1].parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_an_empty_cohort_releases_noise_only(clients: Any) -> None:
+    made = plan([Group("a", 10, Budget(5.0), saving_rate=1e-9, transition=2)], rounds=2)
+    world = federation(clients, made)
+    state, report = world.round(world.start())
+    assert report.simulation_only_cohort_size == 0
+    assert torch.isfinite(state.model).all()
+    assert not torch.equal(state.model, world.start().model)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30, 0.0])
+def test_a_bad_client_neither_breaks_a_round_nor_moves_it_further_than_its_norm(clients: Any, value: float) -> None:
+    made = plan(GROUPS, rounds=1 + 2, spending_rate=1.0, clip_norm=1.0)
+    ends = []
+    for poison in (False, True):
+        world = federation(clients, made, mechanics=Mechanics("flat", "update"), engine="loop")
+        honest = world.engine.train
+
+        def poisoned(*arguments: Any, honest: Any = honest, poison: bool = poison) -> Any:
+            for block, updates in honest(*arguments):
+                yield block, torch.full_like(updates, value) if poison and 0 in block else updates
+
+        world.engine.train = poisoned  # type: ignore[method-assign]
+        world.cohort = lambda _: list(range(10))  # type: ignore[method-assign]
+        state, report = world.round(world.start())
+        ends.append(state.model)
+        assert report.simulation_only_broken_updates == int(poison and not np.isfinite(value))
+    moved = torch.linalg.vector_norm(ends[0] - ends[1]) * made.mean_sampling_rate[0] * 10
+    assert torch.isfinite(ends[1]).all()
+    assert moved <= 2.0 * made.groups[0].clip_norm[0] + 1e-4
+
+
+@pytest.mark.parametrize("start", [0.01, 100.0])
+def test_adaptive_clipping_converges_to_the_quantile_from_both_sides(start: float) -> None:
+    """(A widely used framework has the sign of this rule inverted.)"""
+    rng = np.random.default_rng(0)
+    norms = np.exp(rng.normal(0.0, 0.5, 200))
+    controller = AdaptiveClipping(quantile=0.7, step=0.2, bit_noise=2.0)
+    norm = start
+    history = []
+    for _ in range(400):
+        bits = float(((norms <= norm) - 0.5).sum())
+        norm = controller.next_norm(norm, bits, 1.0, 200.0, rng)
+        history.append(norm)
+    assert np.median(history[-100:]) == pytest.approx(np.quantile(norms, 0.7), rel=0.05)
+
+
+def test_adaptive_clipping_splits_its_noise_exactly() -> None:
+    """Updates with σ and bits of sensitivity ½ with σ_b are one Gaussian mechanism with the plan's σ̄."""
+    controller = AdaptiveClipping(bit_noise=3.0)
+    sigma = controller.noise_of_updates(2.0, 100.0)
+    assert 1.0 / sigma**2 + 0.5**2 / 3.0**2 == pytest.approx(1.0 / 2.0**2)
+    with pytest.raises(InputError, match="bit_noise = 1 is too little"):
+        AdaptiveClipping(bit_noise=1.0).noise_of_updates(2.0, 100.0)
+
+
+def test_the_loop_s_norm_follows_the_updates(clients: Any) -> None:
+    made = plan([Group("a", 10, Budget(500.0))], rounds=30, method="adaptive-clipping", clip_norm=100.0)
+    world = federation(clients, made, adaptive=AdaptiveClipping(step=0.5, bit_noise=1.0))
+    reports = [report for _, report in world.rounds(world.start())]
+    assert reports[-1].clip_norm / reports[-1].learning_rate < 60.0
+    assert reports[0].clip_norm / reports[0].learning_rate == pytest.approx(100.0)
+
+
+def test_any_module_and_any_datasets() -> None:
+    class Pairs(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+            return torch.full((3,), float(index)), index % 2
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.scale = nn.Parameter(torch.zeros(3, 2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.scale
+
+    model = Own()
+    trained, reports = train(
+        plan([Group("g", 4, Budget(9.0))], 3), model, [Pairs()] * 4, test=(torch.ones(2, 3), torch.tensor([0, 1]))
+    )
+    assert [report.round for report in reports] == [1, 2, 3]
+    assert torch.equal(model.scale, torch.zeros(3, 2))
+    assert not torch.equal(trained.scale, model.scale)
+    assert reports[-1].accuracy == 50.0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_other_models_and_precisions_train(clients: Any, precision: str) -> None:
+    if precision == "bf16" and not bf16_works("cpu"):
+        with pytest.raises(InputError, match="precision = 'bf16' does not work"):
+            federation(clients, plan(GROUPS, rounds=3), training=LocalTraining(precision="bf16"))
+        pytest.skip("torch dies of bfloat16 on this machine")
+    made = plan(GROUPS, rounds=3)
+    for name in ("cnn", "resnet20"):
+        training = LocalTraining(epochs=1, batch_size=64, learning_rate=0.01, precision=precision)
+        world = federation(clients, made, name, training=training)
+        state, _ = world.round(world.start())
+        assert world.engine.name == "loop"
+        assert torch.isfinite(state.model).all()
+
+
+def test_what_does_not_fit_is_refused(clients: Any) -> None:
+    made = plan(GROUPS, rounds=3)
+    wide = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
+    with pytest.raises(InputError, match="model has 5 outputs; the labels go up to 9"):
+        train(made, wide, clients)
+    with pytest.raises(InputError, match=r"model cannot take inputs of shape \(1, 8, 8\)"):
+        train(made, nn.Linear(7, 10), clients)
+    with pytest.raises(InputError, match="clients has 3 datasets; the plan is for 10 clients"):
+        train(made, wide, clients[:3])
+    with pytest.raises(InputError, match="no trainable parameters"):
+        train(made, nn.Flatten(), clients)
+    with pytest.raises(InputError, match="client 2 has 0 inputs"):
+        train(made, wide, [clients[0], (torch.empty(0, 1, 8, 8), torch.empty(0, dtype=torch.long)), *clients[2:]])
+    with pytest.raises(InputError, match="engine = 'dense' needs a model of linear layers"):
+        train(made, make_model("cnn", torch.Size((1, 8, 8)), 10, 0), clients, engine="dense")
+    assert Layout.of(wide).size == 325
