@@ -53,7 +53,7 @@ def main() -> None:
     except StoppedError as error:
         _fail(str(error), 3)
     except SystemExit as stop:
-        # The libraries below end with 1 where the reader of a pipe is gone; 1 is our word for a plan that does not hold.
+        # The libraries below end with 1 where the reader of a pipe is gone; 1 is our word for a broken plan.
         sys.exit(_PIPE if stop.code == 1 else stop.code)
     except OSError as error:
         _fail(f"the output cannot be written: {error.strerror or error}.", 2)

@@ -31,7 +31,8 @@ def compare(
     config = load_config(config_file)
     names = [name.strip() for name in methods.split(",") if name.strip()]
     folder = out or Path(f"{config_file.stem}-comparison")
-    with RoundProgress(as_json, len(names) * seeds * config.training.rounds) as progress:
+    rounds = config.training.rounds
+    with RoundProgress(as_json, len(names) * seeds * rounds, every=rounds) as progress:
         outcomes = run_all(
             config, names, seeds, folder, lambda name, seed, report: progress.show(report, f"{name}, seed {seed}")
         )

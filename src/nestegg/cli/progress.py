@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 class RoundProgress:
     """Shows rounds as they finish."""
 
-    def __init__(self, quiet: bool = False, total: int | None = None) -> None:
+    def __init__(self, quiet: bool = False, total: int | None = None, every: int = 10) -> None:
+        self.every = every
         self.console = Console(stderr=True, quiet=quiet)
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -39,8 +41,9 @@ class RoundProgress:
 
     def show(self, report: RoundReport, label: str = "Training") -> None:
         """One more round is done."""
-        spent = max((e for e in report.epsilon_spent.values() if e is not None), default=0.0)
-        facts = f"accuracy {report.accuracy:.1f} %, ε up to {spent:.2f}"
+        spent = max(report.epsilon_spent.values())
+        privacy = f"ε up to {spent:.2f}" if math.isfinite(spent) else "no privacy"
+        facts = f"accuracy {report.accuracy:.1f} %, {privacy}"
         self.progress.update(self.task, advance=1, description=label, facts=facts)
-        if not self.console.is_terminal and (report.round % 10 == 0 or report.round == 1):
+        if not self.console.is_terminal and report.round % self.every == 0:
             self.console.print(f"{label}, round {report.round}: {facts}", highlight=False)
