@@ -72,6 +72,20 @@ def test_total_noise_is_the_plan_s_whoever_was_sampled(rates: tuple[float, float
         assert world.cohort(1) == []
 
 
+@pytest.mark.parametrize("lost", [1, 3, 5])
+def test_total_noise_is_the_plan_s_when_sampled_clients_drop_out(lost: int) -> None:
+    world = federation((1.0, 1.0))
+    whole = world.engine.train
+
+    def dropping(model: Any, cohort: Any, *more: Any) -> Any:
+        return whole(model, cohort[lost:], *more)
+
+    world.engine.train = dropping  # type: ignore[method-assign]
+    noise = noise_of(world)
+    assert stats.kstest(noise, "norm").pvalue > 1e-6
+    assert noise.var() == pytest.approx(1.0, abs=6.0 * np.sqrt(2.0 / SIZE))
+
+
 def test_noise_is_independent_between_rounds_clients_and_seeds() -> None:
     samples = [noise_of(federation((0.5, 0.7), seed), round_) for seed in (1, 2) for round_ in (1, 2, 3)]
     correlation = np.corrcoef(samples)

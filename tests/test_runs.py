@@ -80,6 +80,8 @@ def test_a_run_writes_everything(method: str, tmp_path: Path) -> None:
     assert "not for release" in written["note"]
     assert "not for release" in (folder / "report.html").read_text()
     assert load_plan(folder / "plan.json").method == method
+    again = start_run(load_config(folder / "config.toml"), tmp_path / "again")  # the written configuration is complete
+    assert again["final_accuracy"] == written["final_accuracy"]
     assert [group["name"] for group in written["groups"]] == ["strict", "open"]
 
 
@@ -173,6 +175,7 @@ def test_compare_from_the_command_line(run: Run, tmp_path: Path) -> None:
         ("clients", 'clients = 12\ndataset = "mnits"', "Did you mean 'mnist'?"),
         ("local_epochs", "local_epochs = 0", "local_epochs = 0"),
         ("local_epochs", "learning_rate = -1.0", "learning_rate = -1.0"),
+        ("local_epochs", 'device = "abacus"', "training.device = 'abacus' cannot be used here"),
         ("local_epochs", 'engine = "warp"', "engine = 'warp'"),
         ("local_epochs", 'schedule = "sine"', "schedule = 'sine'"),
         ("method", 'method = "fedavg"\nshape = "linear"', "privacy.shape belongs to the method 'shaped'"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -142,6 +143,15 @@ def make_groups(config: Config) -> tuple[Group, ...]:
             raise InputError(f"federation.clients = {clients} must be the number of clients in the file, {total}.")
     groups = tuple(_with_defaults(group, privacy) for group in groups)
     return at_smallest_budget(groups) if one_of("privacy.budgets", privacy.budgets, BUDGETS) == "smallest" else groups
+
+
+def to_toml(config: Config) -> dict[str, Any]:
+    """The configuration as a TOML table: without what was not given, and without the keys of other methods."""
+    content = config.model_dump(exclude_none=True)
+    for key, method in _OWN_KEYS.items():
+        if config.privacy.method != method:
+            del content["privacy"][key]
+    return content
 
 
 def check_method_keys(config: Config) -> None:

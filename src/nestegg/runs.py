@@ -25,7 +25,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from nestegg.checks import one_of, whole
-from nestegg.config import Config, check_method_keys, load_config, make_plan
+from nestegg.config import Config, check_method_keys, load_config, make_plan, to_toml
 from nestegg.data import Dataset, load_dataset, partition
 from nestegg.errors import InputError, StoppedError
 from nestegg.files import write_atomically
@@ -57,13 +57,22 @@ def start_run(config: Config, folder: Path, on_round: OnRound | None = None) -> 
     except OSError as error:
         raise InputError(f"{folder} cannot be made: {error.strerror}.") from None
     try:
-        write_atomically(place / "config.toml", tomli_w.dumps(_without_none(config.model_dump())))
+        write_atomically(place / "config.toml", tomli_w.dumps(to_toml(config)))
         save_plan(plan, place / "plan.json")
         os.rename(place, folder)  # the folder appears whole
     except BaseException:
         shutil.rmtree(place, ignore_errors=True)
         raise
     return task.run(folder, on_round)
+
+
+def rounds_left(folder: Path) -> int:
+    """About how many rounds a stopped run has still to go."""
+    if not (folder / "config.toml").is_file():
+        raise InputError(f"{folder} is not a run: it has no config.toml.")
+    lines = folder / "rounds.jsonl"
+    done = lines.read_bytes().count(b"\n") if lines.is_file() else 0
+    return max(load_plan(folder / "plan.json").rounds - done, 0)
 
 
 def resume_run(folder: Path, on_round: OnRound | None = None) -> dict[str, Any]:
@@ -81,6 +90,7 @@ class Task:
         self.config, self.plan = config, plan
         training, privacy = config.training, config.privacy
         whole("training.seed", training.seed, 0)
+        _check_device(training.device)
         self.data: Dataset = load_dataset(config.federation.dataset, config.federation.data)
         self.parts = _assign(self.data, config, plan)
         name = config.model.name or _NETWORKS[self.data.name]
@@ -193,19 +203,20 @@ def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:
     return [torch.from_numpy(parts[i]) for i in stream.permutation(plan.clients)]
 
 
+def _check_device(name: str) -> None:
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InputError(f"training.device = {name!r} cannot be used here: {reason}.") from None
+
+
 def _resolved(config: Config, plan: Plan) -> Config:
     """The configuration with every default written out, so that it means the same tomorrow."""
     one_of("federation.dataset", config.federation.dataset, _NETWORKS)
     federation = config.federation.model_copy(update={"clients": plan.clients})
     model = config.model.model_copy(update={"name": config.model.name or _NETWORKS[config.federation.dataset]})
     return config.model_copy(update={"federation": federation, "model": model})
-
-
-def _without_none(content: Any) -> Any:
-    """TOML has no null: what was not given is left out. Keys of other methods are left out too."""
-    if isinstance(content, dict):
-        return {key: _without_none(value) for key, value in content.items() if value is not None}
-    return [_without_none(value) for value in content] if isinstance(content, list) else content
 
 
 def _line(report: RoundReport) -> str:

@@ -24,17 +24,17 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's summary as JSON and nothing else.")] = False,
 ) -> None:
     """Train a model by a plan: sample, train, clip, add noise, sum, round by round. Writes a folder with everything."""
-    from nestegg.runs import resume_run, start_run  # torch is slow to import; other commands do without it
+    from nestegg.runs import resume_run, rounds_left, start_run  # torch is slow to import; other commands do without it
 
     if (config_file is None) == (resume is None):
         raise InputError("give either CONFIG.toml or --resume DIR.")
-    with RoundProgress(quiet=as_json) as progress:
-        if resume is not None:
+    if resume is not None:
+        with RoundProgress(as_json, rounds_left(resume)) as progress:
             folder, summary = resume, resume_run(resume, progress.show)
-        else:
-            assert config_file is not None
-            config = load_config(config_file)
-            folder = out or Path(f"{config_file.stem}-run")
+    elif config_file is not None:
+        config = load_config(config_file)
+        folder = out or Path(f"{config_file.stem}-run")
+        with RoundProgress(as_json, config.training.rounds) as progress:
             summary = start_run(config, folder, progress.show)
     if as_json:
         print(json.dumps(summary))

@@ -36,7 +36,7 @@ def is_dense(model: nn.Module) -> bool:
     layers = [layer for layer in model if not isinstance(layer, nn.Flatten)] if isinstance(model, nn.Sequential) else []
     alternating = all(isinstance(layer, nn.ReLU if i % 2 else nn.Linear) for i, layer in enumerate(layers))
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    trainable = all(layer.bias is not None and layer.weight.requires_grad for layer in linear)
+    trainable = all(layer.bias is not None and all(p.requires_grad for p in layer.parameters()) for layer in linear)
     return bool(layers) and alternating and len(layers) % 2 == 1 and trainable
 
 
@@ -81,7 +81,7 @@ class DenseEngine:
         gradient, velocity = torch.zeros_like(weights), torch.zeros_like(weights)
         for step in range(len(plans[0])):
             active = sum(1 for plan in plans if step < len(plan))
-            index, mask = _padded([plan[step] for plan in plans[:active]])
+            index, mask = (part.to(model.device) for part in _padded([plan[step] for plan in plans[:active]]))
             grads = self.layout.split(gradient[:active])
             self._gradients(self.x[index], self.y[index], mask, self.layout.split(weights[:active]), grads)
             velocity[:active].mul_(self.training.momentum).add_(gradient[:active])

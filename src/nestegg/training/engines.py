@@ -61,7 +61,7 @@ class LoopEngine:
             x, y = self.clients[client]
             stream = self.randomness.stream(Purpose.SHUFFLE, round_, client)
             for batch in batches(len(y), self.training, stream):
-                index = torch.from_numpy(batch)
+                index = torch.from_numpy(batch).to(x.device)
                 self.gradient.zero_()
                 with _precision(self.training.precision, x.device.type):
                     loss = self.loss(self.model(x[index]), y[index])

@@ -149,17 +149,19 @@ class Federation:
 
         cohort = self.cohort(t + 1)
         total = torch.zeros_like(state.model)
-        broken, bits = 0, 0.0
+        broken, delivered, bits = 0, 0, 0.0
         for block, updates in self.engine.train(state.model, cohort, t + 1, rate):
-            limits = torch.from_numpy(norms[block]) * unit
+            limits = torch.from_numpy(norms[block]).to(updates.device) * unit
             below = torch.linalg.vector_norm(updates, dim=1) <= limits  # NaN is not below
             bits += float((below.double() - 0.5).sum())
             clipped, bad = clip(updates, limits, layers)
             broken += int(bad.sum())
+            delivered += len(block)
             total += clipped.sum(dim=0)
             for client in block:
                 add_noise(total, share, 1, self.randomness.stream(Purpose.NOISE, t + 1, client))
-        add_noise(total, share, plan.clients - len(cohort), self.randomness.stream(Purpose.NOISE, t + 1, SERVER))
+        # The server makes up for everyone whose share is missing: those not sampled, and those lost on the way.
+        add_noise(total, share, plan.clients - delivered, self.randomness.stream(Purpose.NOISE, t + 1, SERVER))
 
         update = total / expected
         clip_norm, velocity = state.clip_norm, state.velocity
