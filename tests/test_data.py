@@ -104,6 +104,7 @@ ROW = "39, State-gov, 77516, Bachelors, 13, Never-married, Sales, Not-in-family,
     [
         (ROW[:-7], "line 1 has 14 values"),
         (ROW.rsplit(",", 2)[0], "line 1 has 13 values; there must be 15"),
+        (ROW.replace("39", "--39"), "line 1: age = '--39'"),
         (ROW.replace("39", "old"), "line 1: age = 'old' must be a whole number"),
         (ROW.replace("<=50K", "rich"), "line 1: income = 'rich'"),
         ("\xff\xfe", "not a text file"),

@@ -13,7 +13,7 @@ from scipy import stats
 from torch import nn
 
 from nestegg import Budget, Group, InputError, plan
-from nestegg.mechanism import Layout, clip, share_std
+from nestegg.mechanism import Layout, add_noise, clip, share_std
 from nestegg.models import make_model
 from nestegg.randomness import Randomness
 from nestegg.training import Federation, LocalTraining, Mechanics
@@ -175,3 +175,17 @@ def test_frozen_parameters_and_buffers_are_never_sent() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
     model[0].weight.requires_grad = False
     assert Layout.of(model).names == ("0.bias", "1.weight", "1.bias", "2.weight", "2.bias")
+
+
+def test_the_mechanism_fails_closed() -> None:
+    with pytest.raises(ValueError, match="clip norm"):
+        clip(torch.ones(1, 2), torch.tensor([float("nan")]))
+    for std in (float("nan"), float("inf"), -1.0):
+        with pytest.raises(ValueError, match="standard deviation"):
+            add_noise(torch.zeros(2), std, 1, np.random.default_rng(0))
+
+
+def test_tied_parameters_are_one() -> None:
+    first, second = nn.Linear(3, 3), nn.Linear(3, 3)
+    second.weight = first.weight
+    assert Layout.of(nn.Sequential(first, second)).size == 9 + 3 + 3

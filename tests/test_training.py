@@ -257,3 +257,38 @@ def test_what_does_not_fit_is_refused(clients: Any) -> None:
     with pytest.raises(InputError, match="engine = 'dense' needs a model of linear layers"):
         train(made, make_model("cnn", torch.Size((1, 8, 8)), 10, 0), clients, engine="dense")
     assert Layout.of(wide).size == 325
+
+
+def test_running_statistics_are_refused(clients: Any) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+    with pytest.raises(InputError, match="model has running statistics in '1'"):
+        train(plan(GROUPS, rounds=3), model, clients)
+
+
+def test_nothing_of_a_client_reaches_a_buffer_and_dropout_repeats(clients: Any) -> None:
+    class Leaky(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 10)
+            self.drop = nn.Dropout(0.5)
+            self.register_buffer("memory", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.memory += x.sum().detach()
+            return self.drop(self.layer(x.flatten(1)))
+
+    torch.manual_seed(0)
+    model = Leaky()
+    ends = [train(plan(GROUPS, rounds=3), model, clients, reproducible=True)[0] for _ in range(2)]
+    assert torch.equal(ends[0].layer.weight, ends[1].layer.weight)
+    assert float(ends[0].memory) == 0.0 == float(model.memory)
+
+
+def test_a_learnt_norm_stays_a_number() -> None:
+    controller = AdaptiveClipping(step=10.0, bit_noise=1e6)
+    norm, rng = 1.0, np.random.default_rng(0)
+    for _ in range(200):
+        norm = controller.next_norm(norm, 0.0, 1.0, 2.0, rng)
+        assert 0.0 < norm < float("inf")
+    with pytest.raises(InputError, match="step"):
+        AdaptiveClipping(step=1e6)

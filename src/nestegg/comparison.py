@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import one_of, whole
-from nestegg.config import Config
+from nestegg.config import Config, make_plan
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.report.charts import comparison_chart, save_charts
-from nestegg.runs import start_run
+from nestegg.runs import Task, start_run
 from nestegg.training import RoundReport
 
 # A method by name; the two compositions and the smallest-budget variants of the paper's own method are told apart.
@@ -55,8 +55,11 @@ def compare(
 ) -> list[Outcome]:
     """Run every method with every seed, and write runs, a table and a chart into a folder that must not exist yet."""
     whole("seeds", seeds, 1)
+    if not names or len(set(names)) < len(names):
+        raise InputError(f"methods = {','.join(names)!r} must name at least one method, and none twice.")
     for name in names:
         one_of("methods", name, VARIANTS)
+        Task(variant(config, name, config.training.seed), make_plan(variant(config, name, config.training.seed)))
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder.")
     outcomes = []

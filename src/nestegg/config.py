@@ -117,10 +117,13 @@ def load_config(path: Path | str) -> Config:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not TOML: {error}.") from None
     config = read(Config, content, str(path))
-    if config.privacy.budgets_file is None:
-        return config
-    file = str((path.parent / config.privacy.budgets_file).resolve())
-    return config.model_copy(update={"privacy": config.privacy.model_copy(update={"budgets_file": file})})
+    if config.privacy.budgets_file is not None:
+        file = str((path.parent / config.privacy.budgets_file).resolve())
+        config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"budgets_file": file})})
+    if config.federation.data is not None:
+        data = str((path.parent / config.federation.data).resolve())
+        config = config.model_copy(update={"federation": config.federation.model_copy(update={"data": data})})
+    return config
 
 
 def make_groups(config: Config) -> tuple[Group, ...]:

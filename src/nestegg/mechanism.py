@@ -30,11 +30,13 @@ class Layout:
     def of(cls, model: nn.Module) -> Layout:
         """The layout of a model; buffers and parameters without gradient have no place in it and are never sent."""
         names, shapes, layers = [], [], []
+        seen: set[int] = set()  # tied parameters are one parameter
         start = 0
         for path, module in model.named_modules():
             size = 0
             for name, parameter in module.named_parameters(prefix=path, recurse=False):
-                if parameter.requires_grad:
+                if parameter.requires_grad and id(parameter) not in seen:
+                    seen.add(id(parameter))
                     names.append(name)
                     shapes.append(parameter.shape)
                     size += parameter.numel()
@@ -77,6 +79,8 @@ def clip(updates: Tensor, norms: Tensor, layers: Sequence[slice] | None = None) 
     Returns:
         The clipped updates, and which rows were not finite.
     """
+    if not bool((norms >= 0.0).all()):  # NaN is not: never an update that is not clipped
+        raise ValueError("a clip norm is not a number of at least 0")
     broken = ~torch.isfinite(updates).all(dim=1)
     if broken.any():
         updates[broken] = 0.0
@@ -103,6 +107,8 @@ def share_std(total_std: float, clients: int, colluders: int) -> float:
 
 def add_noise(total: Tensor, std: float, shares: int, stream: np.random.Generator) -> None:
     """Add the sum of so many independent shares of noise to a vector, in place."""
+    if not (np.isfinite(std) and std >= 0.0):  # never a sum without its noise
+        raise ValueError("the standard deviation of the noise is not a finite number of at least 0")
     if std > 0.0 and shares > 0:
         noise = torch.from_numpy(stream.standard_normal(total.numel(), dtype=np.float32))
         total.add_(noise.to(total.device), alpha=std * float(np.sqrt(shares)))

@@ -9,6 +9,7 @@ summary.json, model.safetensors, report.html, *.png     at the end
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -60,8 +61,10 @@ def start_run(config: Config, folder: Path, on_round: OnRound | None = None) -> 
         write_atomically(place / "config.toml", tomli_w.dumps(to_toml(config)))
         save_plan(plan, place / "plan.json")
         os.rename(place, folder)  # the folder appears whole
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(place, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise InputError(f"{folder} cannot be made: {error.strerror}.") from None
         raise
     return task.run(folder, on_round)
 
@@ -89,7 +92,7 @@ class Task:
     def __init__(self, config: Config, plan: Plan) -> None:
         self.config, self.plan = config, plan
         training, privacy = config.training, config.privacy
-        whole("training.seed", training.seed, 0)
+        whole("training.seed", training.seed, 0, 2**63 - 1)
         _check_device(training.device)
         self.data: Dataset = load_dataset(config.federation.dataset, config.federation.data)
         self.parts = _assign(self.data, config, plan)
@@ -124,9 +127,9 @@ class Task:
         try:
             for state, report in self.federation.rounds(restored):
                 lines.append(_line(report))
-                # The line first: a line without its checkpoint is dropped on resume, never the other way round.
+                # The checkpoint first, with the line in it: nothing is published of a round that may run again.
+                self._save(folder, state, lines[-1])
                 _append(folder / "rounds.jsonl", lines[-1] + "\n")
-                self._save(folder, state)
                 if on_round is not None:
                     on_round(report)
             return self._finish(folder, state, [json.loads(line) for line in lines])
@@ -134,9 +137,9 @@ class Task:
             reason = "It was interrupted." if isinstance(error, KeyboardInterrupt) else str(error)
             raise StoppedError(f"{reason} The run can go on: nestegg run --resume {folder}") from None
 
-    def _save(self, folder: Path, state: State) -> None:
+    def _save(self, folder: Path, state: State, line: str) -> None:
         tensors = {"model": state.model, "velocity": state.velocity}
-        facts = {"round": state.round, "clip_norm": repr(state.clip_norm)}
+        facts = {"round": state.round, "clip_norm": repr(state.clip_norm), "line": line, "config": self._digest()}
         write_atomically(folder / CHECKPOINT, save(tensors, self._metadata(facts)))
 
     def _restore(self, folder: Path) -> tuple[State, list[str]]:
@@ -148,14 +151,18 @@ class Task:
             with safe_open(path, "pt") as file:
                 facts = json.loads((file.metadata() or {}).get("nestegg", "{}"))
                 model, velocity = file.get_tensor("model"), file.get_tensor("velocity")
-        except (OSError, SafetensorError) as error:
+        except (OSError, ValueError, SafetensorError) as error:
             raise InputError(f"{path} cannot be read: {error}.") from None
-        if facts.get("plan") != self.plan.digest or model.numel() != self.federation.layout.size:
+        same = facts.get("plan") == self.plan.digest and facts.get("config") == self._digest()
+        if not same or model.numel() != self.federation.layout.size:
             raise InputError(f"{path} is a checkpoint of another configuration.")
         done = int(facts["round"])
-        lines = (folder / "rounds.jsonl").read_text().splitlines()[:done]
-        if len(lines) < done:
-            raise InputError(f"{folder / 'rounds.jsonl'} has {len(lines)} of the checkpoint's {done} rounds.")
+        lines = _read_lines(folder / "rounds.jsonl")[: done - 1]
+        if len(lines) < done - 1:
+            raise InputError(
+                f"{folder / 'rounds.jsonl'} has {len(lines)} whole lines of the checkpoint's {done} rounds."
+            )
+        lines.append(facts["line"])
         device = self.config.training.device
         return State(done, model.to(device), float(facts["clip_norm"]), velocity.to(device)), lines
 
@@ -187,6 +194,13 @@ class Task:
         write_report(folder, plan, rounds, summary, np.array(labels))
         return summary
 
+    def _digest(self) -> str:
+        """Of all that a run's result depends on: not where its data lies or what it computes on."""
+        content = to_toml(self.config)
+        content["federation"].pop("data", None)
+        content["training"].pop("device", None)
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
     def _metadata(self, facts: dict[str, Any]) -> dict[str, str]:
         """One entry only: the library writes several in no fixed order, and equal runs shall be equal files."""
         return {"nestegg": json.dumps({**facts, "plan": self.plan.digest, **self._stamp()})}
@@ -205,8 +219,8 @@ def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:
 
 def _check_device(name: str) -> None:
     try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
+        torch.ones(1, device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InputError(f"training.device = {name!r} cannot be used here: {reason}.") from None
 
@@ -222,9 +236,26 @@ def _resolved(config: Config, plan: Plan) -> Config:
 def _line(report: RoundReport) -> str:
     """A report as a line of JSON; what is infinite is null."""
     content = asdict(report)
-    content["clip_norm"] = _finite(report.clip_norm)
+    for name in ("clip_norm", "noise_std", "loss"):
+        content[name] = _finite(content[name])
     content["epsilon_spent"] = {name: _finite(spent) for name, spent in report.epsilon_spent.items()}
     return json.dumps(content, allow_nan=False)
+
+
+def _read_lines(path: Path) -> list[str]:
+    """The lines of a file of JSON lines, up to the first that is not whole."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}.") from None
+    lines = []
+    for line in text.splitlines():
+        try:
+            json.loads(line)
+        except ValueError:
+            break
+        lines.append(line)
+    return lines
 
 
 def _append(path: Path, text: str) -> None:
@@ -237,5 +268,5 @@ def _append(path: Path, text: str) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def _finite(value: float) -> float | None:
-    return value if np.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None

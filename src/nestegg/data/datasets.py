@@ -45,7 +45,13 @@ class Dataset:
 def load_dataset(name: str, folder: str | None = None) -> Dataset:
     """Read a dataset from `folder`, $NESTEGG_DATA or the cache; `digits` needs none of them."""
     one_of("federation.dataset", name, DATASETS)
-    return _digits() if name == "digits" else DATASETS[name](find_folder(name, folder))
+    data = _digits() if name == "digits" else DATASETS[name](find_folder(name, folder))
+    if not len(data.train_y) or not len(data.test_y) or data.test_x.shape[1:] != data.shape:
+        raise InputError(
+            f"dataset = {name!r} is damaged: {len(data.train_y)} training samples of shape {tuple(data.shape)}, "
+            f"{len(data.test_y)} test samples of shape {tuple(data.test_x.shape[1:])}."
+        )
+    return data
 
 
 def _digits() -> Dataset:
@@ -83,7 +89,7 @@ def _adult(folder: Path) -> Dataset:
     for name in columns:
         if name in ADULT_NUMBERS:
             values = [np.array([float(row[name]) for row in rows]) for rows in (train, test)]
-            mean, deviation = values[0].mean(), values[0].std()
+            mean, deviation = values[0].mean(), values[0].std() or 1.0  # a constant column says nothing
             for part, value in zip(parts, values, strict=True):
                 part.append(((value - mean) / deviation)[:, None])
         else:

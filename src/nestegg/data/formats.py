@@ -7,6 +7,7 @@ import gzip
 import io
 import math
 import pickle
+import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -71,10 +72,11 @@ def read_adult(path: Path) -> list[dict[str, str]]:
     """Rows of a UCI Adult file by column; the test file's comment line and full stops are dropped."""
     try:
         text = read_bytes(path).decode("ascii")
-    except UnicodeDecodeError:
+        lines = list(csv.reader(io.StringIO(text), skipinitialspace=True))
+    except (UnicodeDecodeError, csv.Error):
         raise InputError(f"{path} is not a text file.") from None
     rows = []
-    for number, row in enumerate(csv.reader(io.StringIO(text), skipinitialspace=True), 1):
+    for number, row in enumerate(lines, 1):
         if not row or (number == 1 and row[0].startswith("|")):
             continue
         if len(row) != len(ADULT_COLUMNS):
@@ -84,7 +86,7 @@ def read_adult(path: Path) -> list[dict[str, str]]:
         if record["income"] not in ("<=50K", ">50K"):
             raise InputError(f"{path} line {number}: income = {record['income']!r} must be <=50K or >50K.")
         for name in ADULT_NUMBERS:
-            if not record[name].lstrip("-").isdigit():
+            if not re.fullmatch(r"-?[0-9]{1,15}", record[name]):
                 raise InputError(f"{path} line {number}: {name} = {record[name]!r} must be a whole number.")
         rows.append(record)
     return rows

@@ -31,6 +31,7 @@ from nestegg.planning.shapes import make_shape
 
 # Groups with similar budgets are planned together: their best orders are close, so few orders need a search.
 _BATCH = 128
+MAX_CLIP_NORM = 1e12  # beyond, noise would leave the range of single precision
 
 History = Mapping[str, Sequence[Charge]]
 
@@ -71,7 +72,8 @@ def plan(
     one_of("method", method, METHODS)
     one_of("composition", composition, COMPOSITIONS)
     one_of("accountant", accountant, ACCOUNTANTS)
-    clip_norm = positive("clip_norm", clip_norm)
+    if positive("clip_norm", clip_norm) > MAX_CLIP_NORM:
+        raise InputError(f"clip_norm = {clip_norm!r} must be at most {MAX_CLIP_NORM:g}.")
     groups = list(groups) if isinstance(groups, Iterable) else [groups]
     check_federation(groups, rounds, spending_rate)
     rounds, spending_rate = int(rounds), float(spending_rate)

@@ -9,6 +9,9 @@ import numpy as np
 from nestegg.checks import positive, probability
 from nestegg.errors import InputError
 
+MAX_STEP = 10.0
+NORMS = (1e-9, 1e9)  # where a learnt clip norm may go
+
 
 @dataclass(frozen=True)
 class AdaptiveClipping:
@@ -30,7 +33,8 @@ class AdaptiveClipping:
 
     def __post_init__(self) -> None:
         probability("quantile", self.quantile)
-        positive("step", self.step)
+        if positive("step", self.step) > MAX_STEP:
+            raise InputError(f"step = {self.step!r} must be at most {MAX_STEP:g}.")
         if self.bit_noise is not None:
             positive("bit_noise", self.bit_noise)
         positive("server_rate", self.server_rate)
@@ -64,4 +68,5 @@ class AdaptiveClipping:
         """
         noisy = bits + stream.normal(0.0, self.noise_of_bits(total, expected_cohort))
         share = noisy / expected_cohort + 0.5
-        return float(norm * np.exp(-self.step * (share - self.quantile)))
+        change = np.clip(-self.step * (share - self.quantile), -MAX_STEP, MAX_STEP)
+        return float(np.clip(norm * np.exp(change), *NORMS))

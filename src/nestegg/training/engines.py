@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nestegg.checks import one_of
@@ -48,6 +50,7 @@ class LoopEngine:
         device = next(self.model.parameters()).device
         self.weights, self.gradient, self.velocity = (torch.zeros(layout.size, device=device) for _ in range(3))
         # Parameters and gradients become views of two vectors, so that a step of SGD is two operations.
+        self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         parameters = dict(self.model.named_parameters())
         views = zip(layout.names, layout.split(self.weights), layout.split(self.gradient), strict=True)
         for name, weight, gradient in views:
@@ -58,17 +61,25 @@ class LoopEngine:
         for client in cohort:
             self.weights.copy_(model)
             self.velocity.zero_()
-            x, y = self.clients[client]
+            for name, buffer in self.model.named_buffers():  # nothing of one client reaches the next
+                buffer.copy_(self.buffers[name])
             stream = self.randomness.stream(Purpose.SHUFFLE, round_, client)
-            for batch in batches(len(y), self.training, stream):
-                index = torch.from_numpy(batch).to(x.device)
-                self.gradient.zero_()
-                with _precision(self.training.precision, x.device.type):
-                    loss = self.loss(self.model(x[index]), y[index])
-                loss.backward()
-                self.velocity.mul_(self.training.momentum).add_(self.gradient)
-                self.weights.add_(self.velocity, alpha=-rate)
+            plan = batches(len(self.clients[client][1]), self.training, stream)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(stream.integers(2**63)))  # for dropout and the like
+                self._train_client(client, plan, rate)
             yield [client], (self.weights - model)[None]
+
+    def _train_client(self, client: int, plan: list[NDArray[np.int64]], rate: float) -> None:
+        x, y = self.clients[client]
+        for batch in plan:
+            index = torch.from_numpy(batch).to(x.device)
+            self.gradient.zero_()
+            with _precision(self.training.precision, x.device.type):
+                loss = self.loss(self.model(x[index]), y[index])
+            loss.backward()
+            self.velocity.mul_(self.training.momentum).add_(self.gradient)
+            self.weights.add_(self.velocity, alpha=-rate)
 
 
 def make_engine(

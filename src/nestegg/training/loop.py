@@ -108,6 +108,7 @@ class Federation:
         loss: Loss = default_loss,
         adaptive: AdaptiveClipping | None = None,
     ) -> None:
+        model = copy.deepcopy(model)
         self.plan, self.training, self.mechanics, self.test, self.loss = plan, training, mechanics, test, loss
         self.randomness = randomness or Randomness(seed=0, reproducible=False)
         self.adaptive = (adaptive or AdaptiveClipping()) if plan.method == "adaptive-clipping" else None
@@ -120,6 +121,9 @@ class Federation:
         if not self.layout.size:
             raise InputError("model has no trainable parameters.")
         _check_fit(model, samples, loss)
+        if self.adaptive is not None:
+            for sigma, rate in zip(plan.round_noise_multiplier, plan.mean_sampling_rate, strict=True):
+                self.adaptive.noise_of_updates(sigma, rate * plan.clients)  # refuses bits that cost too much
         self.model = model
         self.engine: Engine = make_engine(engine, model, samples, training, self.randomness, loss)
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
@@ -260,12 +264,19 @@ def train(
 
 
 def _check_fit(model: nn.Module, samples: Sequence[tuple[Tensor, Tensor]], loss: Loss) -> None:
-    """A model whose outputs do not fit the labels is refused before anything is trained."""
-    x, _ = samples[0]
+    """A model that does not fit the data, or would carry it past the noise, is refused before anything is trained."""
+    for name, module in model.named_modules():
+        if getattr(module, "track_running_stats", False):
+            raise InputError(
+                f"model has running statistics in {name or type(module).__name__!r}: they would leave the clients "
+                "without noise. GroupNorm has none."
+            )
+    x = torch.zeros_like(samples[0][0][:2])  # no client's data reaches the model outside a round
+    probe = copy.deepcopy(model).eval()
     highest = max(int(labels.max()) for _, labels in samples)
     with torch.no_grad():
         try:
-            outputs = model(x[:2])
+            outputs = probe(x)
         except (RuntimeError, ValueError) as error:
             raise InputError(f"model cannot take inputs of shape {tuple(x.shape[1:])}: {error}.") from None
     if loss is default_loss and highest >= max(outputs.shape[-1], 2):
