@@ -153,6 +153,16 @@ def test_a_clipped_update_is_within_its_norm_and_keeps_its_direction(
     assert torch.all((clipped == 0) | (torch.sign(clipped) == torch.sign(updates)))
 
 
+def test_per_layer_clipping_clips_each_layer_to_its_part() -> None:
+    updates = torch.tensor([[3.0, 4.0, 0.1], [0.0, 0.0, 50.0]])
+    clipped, _ = clip(updates, torch.tensor([2.0, 2.0]), (slice(0, 2), slice(2, 3)))
+    part = 2.0 / np.sqrt(2.0)
+    assert clipped[0].tolist() == pytest.approx(
+        [0.6 * part, 0.8 * part, 0.1], rel=1e-5
+    )  # the small layer is left alone
+    assert clipped[1].tolist() == pytest.approx([0.0, 0.0, part], rel=1e-5)
+
+
 def test_broken_updates_count_as_zero() -> None:
     updates = torch.tensor([[np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0], [3.0, 4.0]])
     clipped, broken = clip(updates, torch.full((4,), 1.0))
