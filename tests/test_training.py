@@ -125,11 +125,6 @@ def test_engines_agree_on_one_output() -> None:
         (torch.randn(n, 5, generator=generator), torch.randint(0, 2, (n,), generator=generator)) for n in (3, 40, 7)
     ]
     made = plan([Group("g", 3, Budget(50.0))], rounds=2)
-    ends = [
-        train(made, nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1)).requires_grad_(True), clients, engine=e)
-        for e in ("loop",)
-    ]
-    assert len(ends[0][1]) == 2
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
     both = [train(made, model, clients, engine=e, reproducible=True)[0] for e in ("loop", "dense")]

@@ -71,19 +71,22 @@ def start_run(config: Config, folder: Path, on_round: OnRound | None = None) -> 
 
 def rounds_left(folder: Path) -> int:
     """About how many rounds a stopped run has still to go."""
-    if not (folder / "config.toml").is_file():
-        raise InputError(f"{folder} is not a run: it has no config.toml.")
+    plan = _plan_of(folder)
     lines = folder / "rounds.jsonl"
     done = lines.read_bytes().count(b"\n") if lines.is_file() else 0
-    return max(load_plan(folder / "plan.json").rounds - done, 0)
+    return max(plan.rounds - done, 0)
 
 
 def resume_run(folder: Path, on_round: OnRound | None = None) -> dict[str, Any]:
     """Go on where a run stopped; a run that is complete is only summed up again."""
+    plan = _plan_of(folder)
+    return Task(load_config(folder / "config.toml"), plan).run(folder, on_round)
+
+
+def _plan_of(folder: Path) -> Plan:
     if not (folder / "config.toml").is_file():
         raise InputError(f"{folder} is not a run: it has no config.toml.")
-    plan = load_plan(folder / "plan.json")
-    return Task(load_config(folder / "config.toml"), plan).run(folder, on_round)
+    return load_plan(folder / "plan.json")
 
 
 class Task:

@@ -20,28 +20,36 @@ class RemoteFile:
     sha256: str
 
 
-_MNIST = "https://yann.lecun.com/exdb/mnist/"
-_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 _ADULT = "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/"
 
+
+def _idx_files(folder: str, home: str, sums: tuple[str, str, str, str]) -> tuple[RemoteFile, ...]:
+    """The four files that MNIST and its successor have in common."""
+    names = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+    files = zip(names, sums, strict=True)
+    return tuple(RemoteFile(f"{folder}/raw/{n}-ubyte.gz", f"{home}{n}-ubyte.gz", digest) for n, digest in files)
+
+
 FILES: dict[str, tuple[RemoteFile, ...]] = {
-    "mnist": tuple(
-        RemoteFile(f"MNIST/raw/{name}-ubyte.gz", f"{_MNIST}{name}-ubyte.gz", digest)
-        for name, digest in {
-            "train-images-idx3": "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            "train-labels-idx1": "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            "t10k-images-idx3": "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            "t10k-labels-idx1": "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        }.items()
+    "mnist": _idx_files(
+        "MNIST",
+        "https://yann.lecun.com/exdb/mnist/",
+        (
+            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+        ),
     ),
-    "fashion-mnist": tuple(
-        RemoteFile(f"FashionMNIST/raw/{name}-ubyte.gz", f"{_FASHION}{name}-ubyte.gz", digest)
-        for name, digest in {
-            "train-images-idx3": "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-            "train-labels-idx1": "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-            "t10k-images-idx3": "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-            "t10k-labels-idx1": "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        }.items()
+    "fashion-mnist": _idx_files(
+        "FashionMNIST",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        (
+            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+        ),
     ),
     "adult": (
         RemoteFile(
