@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
 from nestegg.errors import InputError
 from nestegg.planning import Budget, Group, Plan, at_smallest_budget, plan, split_clients
-from nestegg.planning.clients import bucket, read_clients
+from nestegg.planning.clients import ClientBudgets, bucket, read_clients
 from nestegg.schema import Section, read
 
+_FILE_URL = "sqlite:///"
 BUDGETS = ("individual", "smallest")
 # Keys that only one method reads; with any other they are a mistake.
 _OWN_KEYS = {"shape": "shaped", "end_ratio": "shaped", "adaptive": "adaptive-clipping"}
@@ -96,6 +100,13 @@ class Privacy(Section):
     adaptive: Adaptive = Adaptive()
 
 
+class Ledger(Section):
+    """Where budgets are kept over many runs; by default every run keeps its own, in its folder."""
+
+    url: str | None = None
+    run: str | None = None  # the run's name in the ledger: written into a run's folder, not for people
+
+
 class Config(Section):
     """A whole configuration file."""
 
@@ -103,6 +114,7 @@ class Config(Section):
     model: Model = Model()
     training: Training = Training()
     privacy: Privacy
+    ledger: Ledger = Ledger()
 
 
 def load_config(path: Path | str) -> Config:
@@ -117,35 +129,80 @@ def load_config(path: Path | str) -> Config:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not TOML: {error}.") from None
     config = read(Config, content, str(path))
+    here = path.parent.resolve()
     if config.privacy.budgets_file is not None:
-        file = str((path.parent / config.privacy.budgets_file).resolve())
-        config = config.model_copy(update={"privacy": config.privacy.model_copy(update={"budgets_file": file})})
+        config = changed(config, "privacy", budgets_file=str((here / config.privacy.budgets_file).resolve()))
     if config.federation.data is not None:
-        data = str((path.parent / config.federation.data).resolve())
-        config = config.model_copy(update={"federation": config.federation.model_copy(update={"data": data})})
+        config = changed(config, "federation", data=str((here / config.federation.data).resolve()))
+    if (url := config.ledger.url or "").startswith(_FILE_URL):
+        config = changed(config, "ledger", url=f"{_FILE_URL}{here / url.removeprefix(_FILE_URL)}")
     return config
+
+
+def changed(config: Config, section: str, **values: Any) -> Config:
+    """The configuration with other values in one of its sections."""
+    return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
+
+
+class Roster(NamedTuple):
+    """Who takes part: groups, and in their order every client's name and own budget."""
+
+    groups: tuple[Group, ...]
+    clients: tuple[str, ...]
+    budgets: tuple[Budget, ...]
 
 
 def make_groups(config: Config) -> tuple[Group, ...]:
     """The groups that a configuration describes, each with a number of clients."""
+    return _read_groups(config)[0]
+
+
+def make_roster(config: Config) -> Roster:
+    """The groups and everybody in them, by the names in the file of budgets or as client-1, client-2 and so on."""
+    groups, file = _read_groups(config)
+    if file is None:
+        own = [table.epsilon for table, count in _with_counts(config) for _ in range(count)]
+        return Roster(groups, tuple(f"client-{i}" for i in range(1, len(own) + 1)), _budgets(own, config))
+    clients, member = file
+    order = member.argsort(kind="stable")
+    names = tuple(clients.client[i] for i in order)
+    return Roster(groups, names, _budgets(clients.epsilon[order].tolist(), config))
+
+
+def _budgets(epsilons: Sequence[float], config: Config) -> tuple[Budget, ...]:
+    return tuple(Budget(epsilon, config.privacy.delta) for epsilon in epsilons)
+
+
+def _read_groups(config: Config) -> tuple[tuple[Group, ...], tuple[ClientBudgets, NDArray[np.intp]] | None]:
+    """The groups and, if there is a file of budgets, its clients with the group of each."""
     privacy, clients = config.privacy, config.federation.clients
     whole("training.rounds", config.training.rounds, 1, MAX_ROUNDS)
     probability("privacy.delta", privacy.delta)
     rate("privacy.spending_rate", privacy.spending_rate)
     if clients is not None:
         whole("federation.clients", clients, 1, MAX_CLIENTS)
+    file = None
     if privacy.budgets_file is None:
         groups = tuple(_from_table(table, count, privacy) for table, count in _with_counts(config))
     elif privacy.groups:
         raise InputError("privacy.budgets_file and privacy.groups are both given; one of them must go.")
     else:
-        clients_read = read_clients(privacy.budgets_file, config.training.rounds, privacy.spending_rate)
-        groups, _ = bucket(clients_read, privacy.budget_levels, privacy.delta)
-        total = sum(group.clients for group in groups)
-        if clients not in (None, total):
-            raise InputError(f"federation.clients = {clients} must be the number of clients in the file, {total}.")
+        found = read_clients(privacy.budgets_file, config.training.rounds, privacy.spending_rate)
+        groups, member = bucket(found, privacy.budget_levels, privacy.delta)
+        file = found, member
+        if clients not in (None, member.size):
+            raise InputError(
+                f"federation.clients = {clients} must be the number of clients in the file, {member.size}."
+            )
     groups = tuple(_with_defaults(group, privacy) for group in groups)
-    return at_smallest_budget(groups) if one_of("privacy.budgets", privacy.budgets, BUDGETS) == "smallest" else groups
+    if one_of("privacy.budgets", privacy.budgets, BUDGETS) == "smallest":
+        groups = at_smallest_budget(groups)
+    return groups, file
+
+
+def ledger_url(config: Config, folder: Path) -> str:
+    """The ledger of a run in a folder."""
+    return config.ledger.url or f"{_FILE_URL}{(folder / 'ledger.db').absolute()}"
 
 
 def to_toml(config: Config) -> dict[str, Any]:

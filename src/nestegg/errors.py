@@ -1,4 +1,4 @@
-"""The ways things go wrong: a user's mistake, a broken promise, a run that stopped."""
+"""The ways things go wrong: a user's mistake, a budget that does not suffice, a broken promise, a run that stopped."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ class InputError(ValueError):
     """A value the user gave is not usable; the message names the field, its value and what is allowed."""
 
 
+class BudgetError(InputError):
+    """Somebody would go over budget; the message says who, by how much, and what would fit. Nothing was charged."""
+
+
 class VerificationError(RuntimeError):
-    """A plan does not keep what it promises: somebody is over budget, or its numbers contradict each other."""
+    """A plan or a ledger does not keep what it promises: somebody is over budget, or it was changed."""
 
 
 class StoppedError(RuntimeError):

@@ -21,8 +21,18 @@ def write_atomically(path: Path, content: str | bytes) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(beside, path)
+            sync_folder(path.parent)
         except BaseException:
             beside.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror}.") from None
+
+
+def sync_folder(folder: Path) -> None:
+    """Make durable which names a folder holds: without it, a power loss may undo a rename."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,6 +1,6 @@
 """Privacy accounting of the sampled Gaussian mechanism. No torch, no files: numbers in, numbers out."""
 
-from nestegg.accounting.accountant import Accountant, Charge, S, Spending, compose
+from nestegg.accounting.accountant import Accountant, Charge, S, Spending, compose, merged
 from nestegg.accounting.calibration import MAX_NOISE, MIN_NOISE, first_guess, smallest_noise, smallest_root
 from nestegg.accounting.pld import PldAccountant, PldSpending
 from nestegg.accounting.rdp import ORDERS, RdpAccountant, RdpSpending
@@ -21,6 +21,7 @@ __all__ = [
     "Spending",
     "compose",
     "first_guess",
+    "merged",
     "rdp",
     "smallest_noise",
     "smallest_root",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -19,6 +19,14 @@ class Charge(NamedTuple):
     rounds: int = 1
 
 
+def merged(charges: Iterable[Charge]) -> tuple[Charge, ...]:
+    """The same charges with equal releases counted; the order of releases does not matter."""
+    times: dict[tuple[float, float], int] = {}
+    for q, sigma, rounds in charges:
+        times[q, sigma] = times.get((q, sigma), 0) + rounds
+    return tuple(Charge(q, sigma, rounds) for (q, sigma), rounds in times.items())
+
+
 class Spending(Protocol):
     """What clients have spent, one a row. `+` composes releases, `*` repeats them; the order does not matter."""
 
@@ -31,6 +39,9 @@ class Spending(Protocol):
 
     def replaced(self, rows: NDArray[np.intp], other: Self, /) -> Self:
         """The same spending with some rows exchanged for those of `other`."""
+
+    def total(self) -> Self:
+        """All rows composed into one."""
 
     def epsilon(self, delta: float, /) -> Array:
         """The smallest ε of every row at a given δ."""
@@ -86,7 +97,7 @@ def compose(accountant: Accountant[S], charges: Sequence[Charge]) -> S:
     >>> round(float(spent.epsilon(1e-5)[0]), 3)
     9.554
     """
-    total = accountant.spend(0.0, 1.0)  # a client that is never sampled spends nothing
-    for q, sigma, rounds in charges:
-        total = total + accountant.spend(q, sigma) * rounds
-    return total
+    if not charges:
+        return accountant.spend(0.0, 1.0)  # a client that is never sampled spends nothing
+    q, sigma, rounds = zip(*charges, strict=True)
+    return (accountant.spend(q, sigma) * rounds).total()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 from dp_accounting.pld import privacy_loss_distribution as pld
@@ -44,6 +45,10 @@ class PldSpending:
         for i, loss in zip(rows, other.losses, strict=True):
             losses[i] = loss
         return PldSpending(tuple(losses))
+
+    def total(self) -> PldSpending:
+        """All rows composed into one."""
+        return PldSpending((reduce(lambda a, b: a.compose(b, _TRUNCATION), self.losses),))
 
     def epsilon(self, delta: float) -> Array:
         """The smallest ε of every row."""

@@ -42,6 +42,10 @@ class RdpSpending:
         values[rows] = other.values
         return RdpSpending(self.orders, values)
 
+    def total(self) -> RdpSpending:
+        """All rows composed into one."""
+        return RdpSpending(self.orders, self.values.sum(axis=0, keepdims=True))
+
     def epsilon(self, delta: float) -> Array:
         """The smallest ε of every row: the paper's lemma from RDP to DP, minimised over the orders, never below 0."""
         spent = self.values[:, -1] > 0.0  # a curve never falls: what is 0 at its end is 0, whatever the lemma allows

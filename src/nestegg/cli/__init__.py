@@ -8,7 +8,7 @@ from io import TextIOWrapper
 import typer
 from rich.console import Console
 
-from nestegg.cli import data
+from nestegg.cli import data, ledger
 from nestegg.cli.compare import compare
 from nestegg.cli.plan import plan
 from nestegg.cli.run import run
@@ -28,6 +28,7 @@ app = typer.Typer(
 for command in (plan, verify, run, compare):
     app.command()(command)
 app.add_typer(data.app)
+app.add_typer(ledger.app)
 
 
 @app.callback()
@@ -38,7 +39,8 @@ def _root() -> None:
 def main() -> None:
     """Run the program.
 
-    Exit codes: 0 all is well; 1 a plan does not hold; 2 the user must change something; 3 a run stopped and can go on.
+    Exit codes: 0 all is well; 1 a plan or a ledger does not hold; 2 the user must change something; 3 a run stopped
+    and can go on.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -39,6 +39,10 @@ class RoundProgress:
     ) -> None:
         self.progress.stop()
 
+    def say(self, sentence: str) -> None:
+        """Something the user should know."""
+        self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
+
     def show(self, report: RoundReport, label: str = "Training") -> None:
         """One more round is done."""
         spent = max(report.epsilon_spent.values())

@@ -30,12 +30,12 @@ def run(
         raise InputError("give either CONFIG.toml or --resume DIR.")
     if resume is not None:
         with RoundProgress(as_json, rounds_left(resume)) as progress:
-            folder, summary = resume, resume_run(resume, progress.show)
+            folder, summary = resume, resume_run(resume, progress.show, progress.say)
     elif config_file is not None:
         config = load_config(config_file)
         folder = out or Path(f"{config_file.stem}-run")
         with RoundProgress(as_json, config.training.rounds) as progress:
-            summary = start_run(config, folder, progress.show)
+            summary = start_run(config, folder, progress.show, progress.say)
     if as_json:
         print(json.dumps(summary))
         return

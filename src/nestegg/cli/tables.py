@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +16,7 @@ from nestegg.planning import GroupPlan, Plan
 
 if TYPE_CHECKING:
     from nestegg.comparison import Outcome
+    from nestegg.ledger import Account, RunState
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 MARKS = "●▲■◆▼★"
@@ -51,7 +52,7 @@ def groups_table(plan: Plan) -> Table:
             _span(saving),
             _span(spending),
         )
-    return _say_rest(table, plan)
+    return _say_rest(table, len(plan.groups))
 
 
 def spending_table(plan: Plan) -> Table:
@@ -62,7 +63,7 @@ def spending_table(plan: Plan) -> Table:
     for row in plan.groups[:_SHOWN]:
         spent = (*(row.epsilon_spent[t - 1] for t in quarters), row.epsilon_spent_pld)
         table.add_row(escape(row.group.name), *map(_number, spent), f"{row.group.budget.epsilon:g}")
-    return _say_rest(table, plan)
+    return _say_rest(table, len(plan.groups))
 
 
 def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
@@ -84,7 +85,7 @@ def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
             *(f"{noise / np.mean(rival.noise_multiplier[first:]) - 1:+.1%}" for rival in (paper, uniform)),
             *(_number(max(r.group.budget.epsilon - r.epsilon_spent[-1], 0.0)) for r in (row, paper)),
         )
-    return _say_rest(table, plan)
+    return _say_rest(table, len(plan.groups))
 
 
 def comparison(plans: dict[str, Plan]) -> Table:
@@ -116,7 +117,7 @@ def comparison(plans: dict[str, Plan]) -> Table:
                 f"{row.group.budget.epsilon:g}",
                 end_section=row is rows[-1],
             )
-    return _say_rest(table, next(iter(plans.values())))
+    return _say_rest(table, len(next(iter(plans.values())).groups))
 
 
 def spending_chart(plan: Plan, uniform: Plan, width: int = 60, height: int = 12) -> Text:
@@ -163,6 +164,58 @@ def accuracy_table(outcomes: Sequence[Outcome], dataset: str) -> Table:
     return table
 
 
+def runs_table(runs: Iterable[RunState], plans: dict[str, Plan]) -> Table:
+    """A line a run: when it began, and how far it has come."""
+    table = _table("Runs", "method", "clients", "rounds done", "began", first="run")
+    for run in runs:
+        plan = plans[run.name]
+        open_ = ", one reserved" if run.claim else ""
+        done = f"{run.done} of {plan.rounds}{open_}"
+        table.add_row(escape(run.name), plan.method, str(plan.clients), done, run.at[:16].replace("T", " "))
+    return table
+
+
+def accounts_table(accounts: Sequence[Account]) -> Table:
+    """A line for all clients that have the same budget and took part in the same groups."""
+    table = _table("Accounts over all runs", "clients", "budget ε", "ε spent", "ε left", "runs", first="one of them")
+    for account in accounts[:_SHOWN]:
+        table.add_row(
+            escape(account.example),
+            str(account.clients),
+            f"{account.budget.epsilon:g}",
+            _number(account.epsilon),
+            _number(account.left),
+            str(len(account.parts)),
+        )
+    return _say_rest(table, len(accounts), "accounts")
+
+
+def client_table(account: Account) -> Table:
+    """A client's account, run by run. ε of several runs do not add up: together they are less."""
+    title = f"{account.example}: budget ε = {account.budget.epsilon:g} at δ = {account.budget.delta:g}"
+    table = _table(title, "group", "rounds paid", "ε by itself", first="run")
+    for part in account.parts:
+        table.add_row(escape(part.run), escape(part.group), str(part.rounds), _number(account.within(part.run)))
+    table.add_section()
+    table.add_row("all together, by RDP", "", str(sum(part.rounds for part in account.parts)), _number(account.epsilon))
+    table.add_row("all together, by PLD", "", "", _number(account.epsilon_pld))
+    table.add_row("left, by RDP", "", "", _number(account.left))
+    return table
+
+
+def run_table(name: str, state: RunState, plan: Plan, groups: dict[str, Account]) -> Table:
+    """A run's groups, each by the account of its member that has the least left."""
+    title = f"{name}: {state.done} of {plan.rounds} rounds released"
+    headings = ("clients", "budget ε", "ε in other runs", "ε here", "ε together", "ε left")
+    table = _table(title, *headings)
+    for row in plan.groups[:_SHOWN]:
+        account = groups[row.group.name]
+        spent = (account.without(name), account.within(name), account.epsilon, account.left)
+        clients, budget = str(row.group.clients), f"{account.budget.epsilon:g}"
+        table.add_row(escape(row.group.name), clients, budget, *map(_number, spent))
+    return _say_rest(table, len(plan.groups))
+
+
 def _phases(row: GroupPlan) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Noise while saving and while spending."""
     first = (row.group.transition or 1) - 1
@@ -180,17 +233,17 @@ def _number(value: float | None) -> str:
     return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
 
 
-def _table(title: str, *headings: str) -> Table:
-    """A table whose first column names groups and whose numbers are never cut."""
+def _table(title: str, *headings: str, first: str = "group") -> Table:
+    """A table whose first column names groups or the like, and whose numbers are never cut."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("group", overflow="ellipsis", no_wrap=True)
+    table.add_column(first, overflow="ellipsis", no_wrap=True)
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
 
 
-def _say_rest(table: Table, plan: Plan) -> Table:
-    if len(plan.groups) > _SHOWN:
-        table.caption = f"and {len(plan.groups) - _SHOWN} more groups; --json shows all"
+def _say_rest(table: Table, rows: int, what: str = "groups") -> Table:
+    if rows > _SHOWN:
+        table.caption = f"and {rows - _SHOWN} more {what}; --json shows all"
         table.caption_justify = "left"
     return table

@@ -4,7 +4,8 @@ from nestegg.planning.budget import Budget, Group, at_smallest_budget, split_cli
 from nestegg.planning.judge import epsilon_by_pld, judged, verify
 from nestegg.planning.methods import plan, replan
 from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, GroupPlan, Plan
-from nestegg.planning.plan_file import load_plan, save_plan
+from nestegg.planning.plan_file import load_plan, parse_plan, save_plan
+from nestegg.planning.replanning import Standing, replanned
 from nestegg.planning.shapes import SHAPES
 
 __all__ = [
@@ -16,12 +17,15 @@ __all__ = [
     "Group",
     "GroupPlan",
     "Plan",
+    "Standing",
     "at_smallest_budget",
     "epsilon_by_pld",
     "judged",
     "load_plan",
+    "parse_plan",
     "plan",
     "replan",
+    "replanned",
     "save_plan",
     "split_clients",
     "verify",

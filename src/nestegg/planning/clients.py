@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,32 +43,57 @@ def read_clients(path: Path | str, rounds: int = MAX_ROUNDS, spending_rate: floa
     Raises:
         InputError: the file cannot be read, or a line of it is wrong; the line is named.
     """
+    columns: tuple[list[str], list[float], list[float], list[int]] = ([], [], [], [])
+    for where, client, row in _clients_in(path, COLUMNS):
+        columns[0].append(client)
+        columns[1].append(_number(where, "epsilon", row.get("epsilon")))
+        columns[2].append(_number(where, "saving_rate", row.get("saving_rate"), spending_rate, math.nan))
+        columns[3].append(_round(where, row.get("transition"), rounds))
+    names, epsilon, saving_rate, transition = columns
+    return ClientBudgets(tuple(names), np.array(epsilon), np.array(saving_rate), np.array(transition, np.int64))
+
+
+def read_budgets(path: Path | str, delta: float) -> dict[str, Budget]:
+    """Read lifetime budgets, `client,epsilon[,delta]`; the columns of `read_clients` may be there and do not count.
+
+    Args:
+        path: as for `read_clients`, with the same errors.
+        delta: of those who give none.
+    """
+    budgets = {}
+    for where, client, row in _clients_in(path, (*COLUMNS, "delta")):
+        epsilon = _number(where, "epsilon", row.get("epsilon"))
+        own = _number(where, "delta", row.get("delta"), default=delta)
+        try:
+            budgets[client] = Budget(epsilon, own)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+    return budgets
+
+
+def _clients_in(path: Path | str, columns: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every line of a file of clients: where it is, whose it is, and its values."""
     path = Path(path)
     if "\0" in str(path):
         raise InputError(f"{str(path)!r} is not a file name.")
     reader = _json_lines if path.suffix.lower() in (".jsonl", ".ndjson") else _csv_lines
-    names: dict[str, int] = {}
-    columns: tuple[list[float], list[float], list[int]] = ([], [], [])
+    seen: dict[str, int] = {}
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            for line, row in reader(file, str(path)):
+            for line, row in reader(file, str(path), columns):
                 where = f"{path} line {line}"
                 given = row.get("client")
                 client = "" if given is None else str(given).strip()
                 if not client:
                     raise InputError(f"{where}: client is missing.")
-                if client in names:
-                    raise InputError(f"{where}: client = {client!r} is there already, in line {names[client]}.")
-                names[client] = line
-                columns[0].append(_number(where, "epsilon", row.get("epsilon")))
-                columns[1].append(_number(where, "saving_rate", row.get("saving_rate"), spending_rate, math.nan))
-                columns[2].append(_round(where, row.get("transition"), rounds))
+                if client in seen:
+                    raise InputError(f"{where}: client = {client!r} is there already, in line {seen[client]}.")
+                seen[client] = line
+                yield where, client, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    if not names:
+    if not seen:
         raise InputError(f"{path} holds no clients; it must have a line for each: client,epsilon.")
-    epsilon, saving_rate, transition = columns
-    return ClientBudgets(tuple(names), np.array(epsilon), np.array(saving_rate), np.array(transition, np.int64))
 
 
 def bucket(clients: ClientBudgets, levels: int, delta: float) -> tuple[tuple[Group, ...], NDArray[np.intp]]:
@@ -112,10 +137,10 @@ def bucket(clients: ClientBudgets, levels: int, delta: float) -> tuple[tuple[Gro
     return groups, member
 
 
-def _csv_lines(file: Any, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _csv_lines(file: Any, source: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     reader = csv.reader(file)
     header = [name.strip() for name in next(reader, [])]
-    _check_columns(f"{source} line 1", header)
+    _check_columns(f"{source} line 1", header, columns)
     for row in reader:
         if not row:
             continue
@@ -126,7 +151,7 @@ def _csv_lines(file: Any, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
         yield reader.line_num, dict(zip(header, row, strict=True))
 
 
-def _json_lines(file: Any, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json_lines(file: Any, source: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, line in enumerate(file, 1):
         if not line.strip():
             continue
@@ -138,7 +163,7 @@ def _json_lines(file: Any, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
             ) from None
         if not isinstance(row, dict):
             raise InputError(f"{source} line {number}: {line.strip()[:60]!r} is not an object with names and values.")
-        _check_columns(f"{source} line {number}", list(row))
+        _check_columns(f"{source} line {number}", list(row), columns)
         yield number, row
 
 
@@ -149,12 +174,12 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-def _check_columns(where: str, names: list[str]) -> None:
+def _check_columns(where: str, names: list[str], known: Sequence[str]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{where}: the column {name!r} is there {names.count(name)} times.")
-        if name not in COLUMNS:
-            raise InputError(f"{where}: {name!r} is not a known column.{suggestion(name, COLUMNS)}")
+        if name not in known:
+            raise InputError(f"{where}: {name!r} is not a known column.{suggestion(name, known)}")
     for name in ("client", "epsilon"):
         if name not in names:
             raise InputError(f"{where}: the column {name!r} is missing.")

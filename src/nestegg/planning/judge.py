@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from nestegg.accounting import Array, PldAccountant, RdpAccountant, compose
+from nestegg.accounting import Array, Charge, PldAccountant, RdpAccountant, compose
 from nestegg.errors import InputError, VerificationError
 from nestegg.planning.budget import check_federation
 from nestegg.planning.plan import GroupPlan, Plan, harmonic_mean
 
 # A plan made with PLD is judged on a grid this much finer; every grid rounds to the pessimistic side.
-_FINER = 0.2
+FINER = 0.2
 
 
 def epsilon_by_pld(row: GroupPlan, refine: float = 1.0) -> float:
@@ -20,11 +21,12 @@ def epsilon_by_pld(row: GroupPlan, refine: float = 1.0) -> float:
     charges = row.charges()
     if any(charge.noise_multiplier == 0.0 and charge.sampling_rate > 0.0 for charge in charges):
         return float("inf")
-    return float(compose(_pld_accountant(row, refine), charges).epsilon(row.group.budget.delta)[0])
+    return float(compose(pld_accountant(charges, refine), charges).epsilon(row.group.budget.delta)[0])
 
 
-def _pld_accountant(row: GroupPlan, refine: float = 1.0) -> PldAccountant:
-    rates, noises, _ = np.array(row.charges()).T
+def pld_accountant(charges: Sequence[Charge], refine: float = 1.0) -> PldAccountant:
+    """An accountant whose grid suits these charges, or is finer than that."""
+    rates, noises, _ = np.array(charges).T
     return PldAccountant(PldAccountant.for_releases(rates, noises).interval * refine)
 
 
@@ -54,20 +56,20 @@ def verify(plan: Plan) -> tuple[float, ...]:
         check_federation([row.group for row in plan.groups], plan.rounds if plan.groups else 1, plan.spending_rate)
     except InputError as error:
         raise VerificationError(str(error)) from None
-    clip = _clip_norms(plan)
+    clip = clip_norms(plan)
     return tuple(_verify_group(plan, row, norms) for row, norms in zip(plan.groups, clip, strict=True))
 
 
 def _verify_group(plan: Plan, row: GroupPlan, norms: Array) -> float:
     name, budget = f"group {row.group.name!r}", row.group.budget.epsilon
-    judge = epsilon_by_pld(row, _FINER if plan.accountant == "pld" else 1.0)
+    judge = epsilon_by_pld(row, FINER if plan.accountant == "pld" else 1.0)
     if judge > budget:
         raise VerificationError(f"{name} is over budget: it spends epsilon = {judge:.6g} of {budget:.6g}.")
     if row.epsilon_spent_pld is not None:
         _expect(f"{name}: epsilon_spent_pld", row.epsilon_spent_pld, judge, rtol=1e-3)
     _expect(f"{name}: sampling_rate", row.sampling_rate, _rates(plan, row))
     _expect(f"{name}: clip_norm", row.clip_norm, norms)
-    own = _epsilons(plan, row)
+    own = epsilons(plan, row)
     _expect(f"{name}: epsilon_spent", row.epsilon_spent, own, rtol=1e-6 if plan.accountant == "rdp" else 1e-3)
     if plan.accountant == "rdp" and own.max() > budget:
         raise VerificationError(f"{name} is over budget by the plan's own accountant: {own.max():.9g} of {budget:.9g}.")
@@ -82,13 +84,13 @@ def _rates(plan: Plan, row: GroupPlan) -> Array:
     )
 
 
-def _clip_norms(plan: Plan) -> Array:
+def clip_norms(plan: Plan) -> Array:
     """c_n^t = c σ^t / σ_n^t."""
     noise = np.array([row.noise_multiplier for row in plan.groups])
     return np.asarray(plan.clip_norm * harmonic_mean(plan.groups, noise) / noise)
 
 
-def _epsilons(plan: Plan, row: GroupPlan) -> Array:
+def epsilons(plan: Plan, row: GroupPlan) -> Array:
     """ε after every round by the plan's own accountant: RDP on the plan's grid of orders, or PLD."""
     pairs = np.array([row.sampling_rate, row.noise_multiplier])
     if plan.accountant == "rdp":
@@ -97,7 +99,7 @@ def _epsilons(plan: Plan, row: GroupPlan) -> Array:
         distinct, index = np.unique(pairs, axis=1, return_inverse=True)
         curves = accountant.spend(*distinct).values[index.ravel()]
         return replace(before, values=before.values + np.cumsum(curves, axis=0)).epsilon(plan.delta)
-    judge = _pld_accountant(row)
+    judge = pld_accountant(row.charges())
     spent = compose(judge, row.already_spent)
     epsilons = np.empty(plan.rounds)
     for t in range(plan.rounds):

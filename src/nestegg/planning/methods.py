@@ -31,6 +31,8 @@ from nestegg.planning.shapes import make_shape
 
 # Groups with similar budgets are planned together: their best orders are close, so few orders need a search.
 _BATCH = 128
+# Methods in which everybody has the same noise, also where histories differ: that of whoever needs the most.
+SAME_NOISE = ("dp-fedavg", "adaptive-clipping")
 MAX_CLIP_NORM = 1e12  # beyond, noise would leave the range of single precision
 
 History = Mapping[str, Sequence[Charge]]
@@ -85,11 +87,12 @@ def plan(
         schedule = Schedule(np.full(size, spending_rate), np.zeros(size), np.full(size, np.inf))
         return _assemble(members, schedule, history, method, composition, accountant, spending_rate, np.inf)
     curve = make_shape(shape, end_ratio, rounds) if method == "shaped" else None
+    same_noise = method in SAME_NOISE
     if accountant == "rdp":
-        schedule = _schedule(members, rounds, spending_rate, RdpAccountant(), composition, curve, history)
+        schedule = _schedule(members, rounds, spending_rate, RdpAccountant(), composition, curve, history, same_noise)
     else:
         judge = _pld_accountant(members, rounds, spending_rate, history)
-        schedule = _schedule(members, rounds, spending_rate, judge, composition, curve, history)
+        schedule = _schedule(members, rounds, spending_rate, judge, composition, curve, history, same_noise)
     return _assemble(members, schedule, history, method, composition, accountant, spending_rate, clip_norm)
 
 
@@ -98,9 +101,14 @@ def replan(plan_: Plan, after: int, lost: History) -> Plan:
     after = whole("after", after, 0, plan_.rounds - 1)
     lost = checked_history("lost", lost, [row.group for row in plan_.groups])
     private = plan_.method != "fedavg"  # without noise there is nothing to account for
-    groups = [replace(row.group, transition=max(1, (row.group.transition or 1) - after)) for row in plan_.groups]
+    spent = {r.group.name: (*r.charges(after), *lost.get(r.group.name, ())) for r in plan_.groups if private}
+    return rest_of(plan_, after, [row.group for row in plan_.groups], spent)
+
+
+def rest_of(plan_: Plan, after: int, groups: Sequence[Group], already_spent: History) -> Plan:
+    """The rounds after round `after`, planned as the plan was, for groups with another history."""
     return plan(
-        groups,
+        [replace(group, transition=max(1, (group.transition or 1) - after)) for group in groups],
         plan_.rounds - after,
         method=plan_.method,
         composition=plan_.composition,
@@ -108,7 +116,7 @@ def replan(plan_: Plan, after: int, lost: History) -> Plan:
         spending_rate=plan_.spending_rate,
         clip_norm=plan_.clip_norm if np.isfinite(plan_.clip_norm) else 1.0,
         shape=plan_.groups[0].noise_multiplier[after:],
-        already_spent={r.group.name: (*r.charges(after), *lost.get(r.group.name, ())) for r in plan_.groups if private},
+        already_spent=already_spent,
     )
 
 
@@ -116,7 +124,7 @@ def _members(method: str, groups: Sequence[Group], rounds: int, spending_rate: f
     """The groups as the method sees them: uniform methods never save, two of them know one budget only."""
     if method != "spend-as-you-go":
         groups = [replace(group, saving_rate=spending_rate) for group in groups]
-    if method in ("dp-fedavg", "adaptive-clipping"):
+    if method in SAME_NOISE:
         groups = at_smallest_budget(groups)
     return tuple(group.resolved(rounds, spending_rate) for group in groups)
 
@@ -129,24 +137,34 @@ def _schedule(
     composition: str,
     curve: Array | None,
     history: History,
+    same_noise: bool,
 ) -> Schedule:
     """Plan the groups in batches of similar budgets and put their rows back in order."""
+
+    def spent_by(batch: Sequence[Group]) -> S:
+        spent = accountant.spend(np.zeros(len(batch)), 1.0)  # never sampled, nothing spent
+        for i, group in enumerate(batch):
+            if charges := history.get(group.name):
+                spent = spent.replaced(np.array([i]), compose(accountant, charges))
+        return spent
+
     order = np.argsort([group.budget.epsilon for group in groups], kind="stable")
     batches = [order[start : start + _BATCH] for start in range(0, len(groups), _BATCH)]
 
     def plan_batch(rows: NDArray[np.intp]) -> Schedule:
         batch = [groups[row] for row in rows]
-        spent = accountant.spend(np.zeros(len(batch)), 1.0)  # never sampled, nothing spent
-        for i, group in enumerate(batch):
-            if charges := history.get(group.name):
-                spent = spent.replaced(np.array([i]), compose(accountant, charges))
         if curve is None:
-            return planners.spend_as_you_go(batch, rounds, spending_rate, accountant, spent, composition)
-        return planners.shaped(batch, spending_rate, accountant, spent, curve)
+            return planners.spend_as_you_go(batch, rounds, spending_rate, accountant, spent_by(batch), composition)
+        return planners.shaped(batch, spending_rate, accountant, spent_by(batch), curve)
 
     parts = [plan_batch(rows) for rows in batches]
     place = np.argsort(np.concatenate(batches))
-    return Schedule(*(np.concatenate(columns)[place] for columns in zip(*map(astuple, parts), strict=True)))
+    made = Schedule(*(np.concatenate(columns)[place] for columns in zip(*map(astuple, parts), strict=True)))
+    if not same_noise or not history:
+        return made
+    noise = np.broadcast_to(made.noise_multiplier.max(axis=0), made.noise_multiplier.shape)
+    delta = groups[0].budget.delta
+    return planners.with_noise(noise, made.sampling_rate, delta, accountant, spent_by(groups))
 
 
 def _assemble(

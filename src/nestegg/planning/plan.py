@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nestegg.accounting import Array, Charge
+from nestegg.accounting import Array, Charge, merged
 from nestegg.planning.budget import Group
 
 FORMAT = "nestegg-plan/1"
@@ -45,10 +45,7 @@ class GroupPlan:
     def charges(self, rounds: int | None = None) -> tuple[Charge, ...]:
         """Everything a client of the group has spent after some rounds (all by default), equal releases counted."""
         pairs = list(zip(self.sampling_rate, self.noise_multiplier, strict=True))[:rounds]
-        times: dict[tuple[float, float], int] = {}
-        for q, sigma, count in (*self.already_spent, *((q, sigma, 1) for q, sigma in pairs)):
-            times[q, sigma] = times.get((q, sigma), 0) + count
-        return tuple(Charge(q, sigma, count) for (q, sigma), count in times.items())
+        return merged((*self.already_spent, *(Charge(q, sigma) for q, sigma in pairs)))
 
 
 @dataclass(frozen=True)

@@ -62,11 +62,15 @@ def load_plan(path: Path | str) -> Plan:
         InputError: the file is missing, damaged or not a plan.
         VerificationError: its content is not what its digest says, so it was changed after it was made.
     """
-    source = str(path)
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise InputError(f"{source} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    return parse_plan(text, str(path))
+
+
+def parse_plan(text: str, source: str) -> Plan:
+    """A plan from its JSON; errors are those of `load_plan` and name the source."""
     try:
         content = json.loads(text, parse_constant=_no_constants)
     except (ValueError, RecursionError) as error:

@@ -137,10 +137,14 @@ def shaped(
     guess = first_guess(spending_rate, np.sum(counts / np.square(levels)), budget, delta)
     scale = _reachable(smallest_root(total, budget, guess, accountant.rtol), groups)
     sigma = scale[:, None] * relative
-    q, epsilon = np.full(sigma.shape, spending_rate), np.empty(sigma.shape)
-    spent = already_spent
-    for t in range(relative.size):
-        spent = spent + accountant.spend(spending_rate, sigma[:, t])
+    return with_noise(sigma, np.full(sigma.shape, spending_rate), delta, accountant, already_spent)
+
+
+def with_noise(sigma: Array, q: Array, delta: float, accountant: Accountant[S], already_spent: S) -> Schedule:
+    """The schedule of given rates and noise."""
+    spent, epsilon = already_spent, np.empty(sigma.shape)
+    for t in range(sigma.shape[1]):
+        spent = spent + accountant.spend(q[:, t], sigma[:, t])
         epsilon[:, t] = spent.epsilon(delta)
     return Schedule(q, sigma, epsilon)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,15 @@ th { text-align: left; } td { text-align: right; } td:first-child { text-align: 
 .note { background: #fff3cd; padding: .5rem 1rem; border-left: 4px solid #e69f00; }
 svg { max-width: 100%; height: auto; }
 """
+
+
+_ACCOUNT = {
+    "epsilon": "budget ε",
+    "epsilon_earlier": "spent in other runs",
+    "epsilon_here": "spent here",
+    "epsilon_spent": "together",
+    "epsilon_left": "left",
+}
 
 
 def write_report(
@@ -51,7 +61,16 @@ def make_page(plan: Plan, summary: dict[str, Any], pictures: list[str]) -> str:
         )
         for row in plan.groups
     ]
-    table = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+    accounts = [
+        (group["name"], *(f"{group[key]:.3f}" for key in _ACCOUNT))
+        for group in summary["groups"]
+        if plan.method != "fedavg"
+    ]
+    account = (
+        f"<h2>Accounts</h2>{_table(('group', *_ACCOUNT.values()), accounts)}<p>Of each group's member with the "
+        f"least left, by RDP. Run {escape(str(summary['run']))}. ε of several runs do not add up: "
+        "together they are less.</p>"
+    )
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{note}"
@@ -59,6 +78,12 @@ def make_page(plan: Plan, summary: dict[str, Any], pictures: list[str]) -> str:
         f"{escape(str(summary['model']))}, seed {summary['seed']}, δ = {plan.delta:g}, {plan.composition} composition, "
         f"{plan.accountant.upper()} accountant. Accuracy is measured on public test data.</p>"
         f"{''.join(f'<figure>{picture}</figure>' for picture in pictures)}"
-        f"<h2>The plan</h2><table><tr>{''.join(f'<th>{head}</th>' for head in heads)}</tr>{table}</table>"
+        f"{account if accounts else ''}<h2>The plan</h2>{_table(heads, cells)}"
         f"<p>Plan {plan.digest}.</p></body></html>\n"
     )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
+    lines += ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
+    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -133,13 +133,12 @@ class Federation:
         vector = self.layout.flatten(self.model)
         return State(0, vector, self.plan.clip_norm, torch.zeros_like(vector))
 
-    def rounds(self, state: State) -> Iterator[tuple[State, RoundReport]]:
-        """The rounds that are left, one by one."""
-        while state.round < self.plan.rounds:
-            started = time.perf_counter()
-            state, report = self.round(state)
-            accuracy, loss = self.evaluate(state.model)
-            yield state, replace(report, accuracy=accuracy, loss=loss, seconds=time.perf_counter() - started)
+    def step(self, state: State) -> tuple[State, RoundReport]:
+        """One round, and how good its model is on the public test data."""
+        started = time.perf_counter()
+        state, report = self.round(state)
+        accuracy, loss = self.evaluate(state.model)
+        return state, replace(report, accuracy=accuracy, loss=loss, seconds=time.perf_counter() - started)
 
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round: sample, train, clip, noise, sum, update (Algorithm 2, lines 4 to 9)."""
@@ -253,13 +252,13 @@ def train(
         loss,
         adaptive,
     )
-    start = federation.start()
-    final, reports = start, []
-    for final, report in federation.rounds(start):  # noqa: B007 (used after the loop)
+    state, reports = federation.start(), []
+    while state.round < plan.rounds:
+        state, report = federation.step(state)
         reports.append(report)
         if on_round is not None:
             on_round(report)
-    federation.layout.load(result, final.model)
+    federation.layout.load(result, state.model)
     return result, reports
 
 

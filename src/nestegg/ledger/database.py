@@ -1,0 +1,228 @@
+"""A ledger's database: SQLite in a file, or PostgreSQL by URL. What is committed is on disk; writers take turns."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, MetaData, Table, create_engine, event, insert, select, update
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.pool import QueuePool
+
+from nestegg.errors import InputError
+from nestegg.ledger import tables
+
+_PATIENCE = 30  # seconds to wait for another writer
+CHUNK = 10_000
+_LOCK = 0x6E657374  # any number, as long as all of us take the same
+
+
+class Database:
+    """Transactions on a ledger's tables; opening creates them, migrates them, or says why it cannot.
+
+    Args:
+        url: `sqlite:///path`, or `postgresql://user@host/name`, whose password comes from PGPASSWORD or a pgpass file.
+        read_only: nothing is created, migrated or changed; writers are not in the way and not held up.
+    """
+
+    def __init__(self, url: str, read_only: bool = False) -> None:
+        self.url = checked_url(url)
+        self.read_only = read_only
+        self.place = place(self.url)
+        if read_only and self.url.get_backend_name() == "sqlite" and not Path(str(self.url.database)).is_file():
+            raise InputError(f"{self.place} does not exist.")
+        self._engine = _engine(self.url, read_only)
+        try:
+            with self._transaction(write=False) as connection:
+                version = tables.version_of(connection, self.place)
+            if version < len(tables.MIGRATIONS):
+                self._migrate()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """A transaction that sees the ledger as it is at its start."""
+        with self._transaction(write=False) as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction alone: it starts after every other writer's end, and at its own end it is on disk."""
+        if self.read_only:
+            raise InputError(f"{self.place} was opened to read only.")
+        with self._transaction(write=True) as connection:
+            connection.execute(select(tables.head).with_for_update()).all()  # in SQLite, BEGIN IMMEDIATE did it
+            yield connection
+
+    @contextmanager
+    def _transaction(self, write: bool) -> Iterator[Connection]:
+        try:
+            with self._engine.connect().execution_options(nestegg_write=write) as connection, connection.begin():
+                yield connection
+        except DBAPIError as error:
+            raise InputError(f"the ledger {self.place} cannot be used: {_reason(error)}") from None
+
+    def _migrate(self) -> None:
+        """Bring older tables up to date in one transaction, after a backup; an empty database gets all of them."""
+        if self.read_only:
+            raise InputError(f"{self.place} is an older ledger, or empty: it must first be opened to write.")
+        with self._transaction(write=True) as connection:
+            if self.url.get_backend_name() == "postgresql":  # there is no head yet to wait for
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
+            version = tables.version_of(connection, self.place)  # another process may have been faster
+            if 0 < version < len(tables.MIGRATIONS):
+                copy_to_file(connection, Path(f"{_file_name(self.url)}.version-{version}.backup"))
+            for migration in tables.MIGRATIONS[version:]:
+                migration(connection)
+            connection.execute(update(tables.head).values(version=len(tables.MIGRATIONS)))
+
+
+def checked_url(text: str) -> URL:
+    """A URL of a ledger, as SQLAlchemy reads it.
+
+    Raises:
+        InputError: it is none, or it holds a password, which would end up in run folders.
+    """
+    shown = f"ledger.url = {text!r}"
+    try:
+        url = make_url(text)
+        backend = url.get_backend_name()
+    except (ArgumentError, NoSuchModuleError, ValueError):
+        raise InputError(f"{shown} must look like sqlite:///ledger.db or postgresql://user@host/name.") from None
+    if url.password is not None:
+        raise InputError(
+            f"ledger.url = {url.render_as_string()!r} must not hold a password, which would be copied into every run: "
+            "PGPASSWORD or a pgpass file can give it."
+        )
+    if backend == "sqlite" and url.database not in (None, "", ":memory:"):
+        return url.set(drivername="sqlite")
+    if backend == "postgresql":
+        return url.set(drivername="postgresql+psycopg")
+    raise InputError(f"{shown} must be a file, as in sqlite:///ledger.db, or postgresql://user@host/name.")
+
+
+def place(url: URL) -> str:
+    """Where a ledger is, for people."""
+    return (
+        str(url.database) if url.get_backend_name() == "sqlite" else url.set(drivername="postgresql").render_as_string()
+    )
+
+
+def copy_to_file(source: Connection, path: Path) -> None:
+    """Copy every table, as this transaction sees it, into a new SQLite file: whole, or not there."""
+    if path.exists():
+        raise InputError(f"{path} exists; a backup never replaces a file.")
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    found = MetaData()
+    found.reflect(source)
+    for table in found.tables.values():
+        for column in table.columns:
+            column.type = column.type.as_generic()
+    try:
+        engine = _engine(make_url(f"sqlite:///{beside}"), read_only=False)
+        with engine.connect().execution_options(nestegg_write=True) as target, target.begin():
+            found.create_all(target)
+            for table in found.sorted_tables:
+                rows = source.execute(select(table)).mappings()
+                while batch := rows.fetchmany(CHUNK):
+                    target.execute(insert(table), [dict(row) for row in batch])
+        engine.dispose()
+        os.rename(beside, path)
+    except (DBAPIError, OSError) as error:
+        raise InputError(f"{path} cannot be written: {_reason(error)}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def insert_rows(connection: Connection, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Insert rows, whose values are in the order of the columns."""
+    names = [column.name for column in table.columns]
+    left = iter(rows)
+    while batch := list(islice(left, CHUNK)):
+        connection.execute(insert(table), [dict(zip(names, row, strict=True)) for row in batch])
+
+
+def _engine(url: URL, read_only: bool) -> Engine:
+    if url.get_backend_name() == "postgresql":
+        return _postgresql(url, read_only)
+    path = Path(str(url.database)).absolute()
+    mode = "ro" if read_only else "rwc"
+    if read_only and not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
+        mode += "&immutable=1"  # nobody can write here, and SQLite could not make the files by which it would notice
+
+    def connect() -> sqlite3.Connection:
+        uri = f"{path.as_uri()}?mode={mode}"
+        return sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False)
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, pool_size=1)
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: sqlite3.Connection, _: Any) -> None:
+        if not read_only:
+            connection.execute("PRAGMA journal_mode = WAL")  # readers and one writer do not wait for each other
+            connection.execute("PRAGMA synchronous = FULL")  # a commit returns when it is on disk
+        connection.execute("PRAGMA foreign_keys = ON")
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        write = connection.get_execution_options().get("nestegg_write")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def _postgresql(url: URL, read_only: bool) -> Engine:
+    try:
+        engine = create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _PATIENCE})
+    except ImportError:
+        raise InputError("a ledger on PostgreSQL needs psycopg: pip install 'nestegg[postgresql]'.") from None
+
+    @event.listens_for(engine, "connect")
+    def set_up(connection: Any, _: Any) -> None:
+        with connection.cursor() as cursor:
+            if cursor.execute("SHOW fsync").fetchone()[0] != "on":
+                raise InputError(
+                    f"{place(url)} runs with fsync = off: what it commits may be lost. A ledger needs it on."
+                )
+            cursor.execute("SET synchronous_commit = on")
+            cursor.execute(f"SET lock_timeout = '{_PATIENCE}s'")
+            if read_only:
+                cursor.execute("SET default_transaction_read_only = on")
+        connection.commit()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:
+        if not connection.get_execution_options().get("nestegg_write"):
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+    return engine
+
+
+def _file_name(url: URL) -> str:
+    """Where a file that belongs to the ledger would be: beside its own, or here, named after the database."""
+    return str(url.database) if url.get_backend_name() == "sqlite" else f"{url.database}.ledger"
+
+
+def _reason(error: Exception) -> str:
+    """One line of what a driver says, with what to do where it is known."""
+    text = str(getattr(error, "orig", None) or getattr(error, "strerror", None) or error).strip().splitlines()[0]
+    hints = {
+        "malformed": "; restore a backup",
+        "not a database": "; restore a backup, if it was one",
+        "locked": "; another process has been writing for too long",
+        "disk I/O": "; the disk may be full or broken",
+    }
+    hint = next((hint for words, hint in hints.items() if words in text), "")
+    return f"{text.rstrip('.')}{hint}."

@@ -1,0 +1,115 @@
+"""What the log says, entry by entry: the state of every run, and every group's charges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection
+
+from nestegg.accounting import Charge, merged
+from nestegg.ledger.log import BEGINNING, Entry, Position, walk
+
+
+@dataclass
+class RunState:
+    """How far a run has come.
+
+    Attributes:
+        plan: digest of the plan in force.
+        plans: digests of all its plans.
+        groups: its groups, by number, in the order of the plan.
+        paid: the reservation of every round, by number of entry.
+        done: rounds whose results count.
+        claim: hash of the reservation that is open, or None; `done + 1` is its round.
+        result: digest of the checkpoint of round `done`.
+    """
+
+    number: int
+    name: str
+    plan: str
+    at: str
+    plans: list[str]
+    groups: dict[int, str]
+    paid: dict[int, int] = field(default_factory=dict)
+    done: int = 0
+    claim: str | None = None
+    result: str | None = None
+
+
+@dataclass
+class RoundCharge:
+    """One reservation: a round of a run, paid by all its groups.
+
+    Attributes:
+        state: reserved, released, or lost, where a released result had to be paid for again.
+    """
+
+    at: str
+    run: str
+    round: int
+    state: str = "reserved"
+
+
+@dataclass
+class History:
+    """The log, replayed.
+
+    Attributes:
+        place: the ledger, for messages.
+        position: the last entry that was read.
+        runs: by number.
+        rounds: the reservations, by number of entry.
+        charges: of every group: how often which (q, σ).
+    """
+
+    place: str
+    position: Position = BEGINNING
+    runs: dict[int, RunState] = field(default_factory=dict)
+    rounds: dict[int, RoundCharge] = field(default_factory=dict)
+    charges: dict[int, Counter[tuple[float, float]]] = field(default_factory=dict)
+
+    def follow(self, connection: Connection) -> Iterator[Entry]:
+        """Read what others, or we ourselves, have added since."""
+        for entry in walk(connection, self.position, self.place):
+            self._apply(entry)
+            self.position = Position(entry.number, entry.hash)
+            yield entry
+
+    def run_named(self, name: str) -> RunState | None:
+        """The run of a name."""
+        return next((run for run in self.runs.values() if run.name == name), None)
+
+    def charges_of(self, groups: tuple[int, ...]) -> tuple[Charge, ...]:
+        """All that a member of these groups has spent, equal releases counted."""
+        return merged(Charge(*pair, n) for group in groups for pair, n in self.charges.get(group, Counter()).items())
+
+    def _apply(self, entry: Entry) -> None:
+        if entry.kind == "run":
+            (name,), rows = entry.rows[0], entry.rows[1:]
+            groups = dict(rows[: entry.detail["groups"]])
+            digest = entry.detail["plan"]
+            self.runs[entry.number] = RunState(entry.number, name, digest, entry.at, [digest], groups)
+            return
+        if entry.run is None:
+            return
+        run, round_ = self.runs[entry.run], entry.round or 0
+        if entry.kind == "replan":
+            run.plan = entry.detail["plan"]
+            run.plans.append(run.plan)
+        elif entry.kind == "reserve":
+            run.claim = entry.hash
+            run.paid[round_] = entry.number
+            self.rounds[entry.number] = RoundCharge(entry.at, run.name, round_)
+            for group, q, sigma in entry.rows:
+                self.charges.setdefault(group, Counter())[q, sigma] += 1
+        elif entry.kind == "retry":
+            run.claim = entry.hash
+        elif entry.kind in ("release", "rewind"):
+            run.done, run.claim, run.result = round_, None, entry.detail["result"]
+            if entry.kind == "release":
+                self.rounds[run.paid[round_]].state = "released"
+            else:
+                for later in [r for r in run.paid if r > round_]:
+                    self.rounds[run.paid.pop(later)].state = "lost"

@@ -1,0 +1,271 @@
+"""The privacy ledger: what every client may spend in its life, and what it has spent, over all runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sqlalchemy import Connection, func, select
+
+from nestegg.errors import InputError, VerificationError
+from nestegg.ledger.accounts import Account, client_account, peer_account
+from nestegg.ledger.books import RunBooks, load_stored_plan, store_plan
+from nestegg.ledger.database import CHUNK, Database, copy_to_file, insert_rows
+from nestegg.ledger.history import History
+from nestegg.ledger.log import Entry, Position, append, membership_rows
+from nestegg.ledger.peers import Peers, each_client, find_peers
+from nestegg.ledger.tables import budgets, charges, clients, groups, members, runs
+from nestegg.planning import Budget, Plan
+
+
+class Ledger:
+    """A ledger at a URL, created if it is not there.
+
+    >>> import tempfile, nestegg
+    >>> with tempfile.TemporaryDirectory() as folder, Ledger(f"sqlite:///{folder}/ledger.db") as ledger:
+    ...     ledger.set_budgets({"ada": Budget(10.0), "bob": Budget(20.0)})
+    ...     plan = nestegg.plan([nestegg.Group("all", 2, Budget(8.0))], rounds=20)
+    ...     books = ledger.begin("monday", plan, ["ada", "bob"])
+    ...     claim = books.reserve(1)  # on disk before any client works
+    ...     books.release(1, claim, result="digest of the checkpoint")
+    ...     print(f"{ledger.account('ada').epsilon:.3f} of {ledger.account('ada').budget.epsilon:g}")
+    1.523 of 10
+    """
+
+    def __init__(self, url: str, read_only: bool = False) -> None:
+        self._database = Database(url, read_only)
+        self.place = self._database.place
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    def set_budgets(self, given: Mapping[str, Budget]) -> None:
+        """Give clients a lifetime budget, or another one; new clients become known.
+
+        Raises:
+            InputError: a client has spent more than that already. Nobody's budget is changed.
+        """
+        with self._database.writing() as connection:
+            numbers = _numbers(connection, given)
+            self._check_spent(connection, given, numbers)
+            _write_budgets(connection, [(numbers[name], name, budget) for name, budget in given.items()])
+
+    def begin(
+        self, name: str, plan: Plan, members_: Sequence[str], unknown: Sequence[Budget] | None = None
+    ) -> RunBooks:
+        """Begin a run: keep its plan, and who is in which group.
+
+        Args:
+            name: of the run, unique.
+            plan: what it will spend.
+            members_: the clients, in the order of the plan's groups.
+            unknown: lifetime budgets for those of them whom the ledger does not know; by default they are an error.
+
+        Raises:
+            InputError: the run exists, or the plan and its members do not fit.
+        """
+        _check_run(name, plan, members_)
+        with self._database.writing() as connection:
+            if connection.execute(select(runs.c.run).where(runs.c.name == name)).first():
+                raise InputError(f"run {name!r} is in the ledger already.")
+            numbers = _numbers(connection, members_)
+            _write_budgets(connection, _missing(connection, members_, unknown, numbers))
+            store_plan(connection, plan)
+            _write_run(connection, name, plan, [numbers[member] for member in members_], members_)
+        return RunBooks(self._database, name)
+
+    def has_run(self, name: str) -> bool:
+        """Whether a run has begun."""
+        with self._database.reading() as connection:
+            return connection.execute(select(runs.c.run).where(runs.c.name == name)).first() is not None
+
+    def books(self, name: str) -> RunBooks:
+        """The books of a run that has begun."""
+        return RunBooks(self._database, name)
+
+    def account(self, client: str) -> Account:
+        """A client's account, by a join: it does not read the whole log."""
+        with self._database.reading() as connection:
+            return client_account(connection, client, self.place)
+
+    def accounts(self, run: str | None = None) -> list[Account]:
+        """The accounts of all peers, or of those in a run."""
+        with self._database.reading() as connection:
+            history = self._history(connection)
+            number = None
+            if run is not None:
+                state = history.run_named(run)
+                if state is None:
+                    raise InputError(f"{self.place} knows no run {run!r}.")
+                number = state.number
+            return [peer_account(history, peers) for peers in find_peers(connection, number)]
+
+    def charges(self) -> Iterator[dict[str, Any]]:
+        """Every charge there is, a group a round, in the order of the log."""
+        with self._database.reading() as connection:
+            history = self._history(connection)
+            names = {group: name for run in history.runs.values() for group, name in run.groups.items()}
+            for entry, group, q, sigma in connection.execute(select(charges).order_by(*charges.primary_key)):
+                paid = history.rounds[entry]
+                yield {
+                    "entry": entry,
+                    "at": paid.at,
+                    "run": paid.run,
+                    "round": paid.round,
+                    "group": names[group],
+                    "sampling_rate": q,
+                    "noise_multiplier": sigma,
+                    "state": paid.state,
+                }
+
+    def clients(self) -> Iterator[tuple[str, Account]]:
+        """Every client with its account."""
+        with self._database.reading() as connection:
+            history = self._history(connection)
+            names = dict(connection.execute(select(clients.c.client, clients.c.name)).all())
+            known: dict[tuple[float, float, tuple[int, ...]], Account] = {}
+            for number, epsilon, delta, taken in each_client(connection):
+                key = (epsilon, delta, taken)
+                if key not in known:
+                    known[key] = peer_account(history, Peers(Budget(epsilon, delta), taken, 1, names[number]))
+                yield names[number], known[key]
+
+    def history(self) -> History:
+        """The whole log, replayed and checked."""
+        with self._database.reading() as connection:
+            return self._history(connection)
+
+    def verify(self, noted: str | None = None) -> tuple[Position, list[Account]]:
+        """Walk the chain, check plans and charges against each other, and recompute every account.
+
+        Args:
+            noted: the hash of an entry, noted down earlier: it must still be in the chain.
+
+        Returns:
+            Where the log ends (to be noted), and all accounts.
+
+        Raises:
+            VerificationError: something was changed, or somebody is over budget.
+        """
+        with self._database.reading() as connection:
+            history, seen = History(self.place), noted is None
+            plans: dict[int, Plan] = {}
+            for entry in history.follow(connection):
+                seen = seen or entry.hash == noted
+                if entry.kind in ("run", "replan"):
+                    plans[entry.run or 0] = load_stored_plan(connection, entry.detail["plan"], self.place)
+                elif entry.kind == "reserve":
+                    self._check_charges(entry, plans[entry.run or 0])
+            if not seen:
+                raise VerificationError(
+                    f"{self.place}: no entry has the noted hash {noted}: the log was cut or rewritten."
+                )
+            found = [peer_account(history, peers) for peers in find_peers(connection)]
+        over = [account for account in found if account.is_over]
+        if over:
+            raise VerificationError(
+                f"{self.place}: client {over[0].example!r} is over budget: epsilon = {over[0].epsilon:.6g} of "
+                f"{over[0].budget.epsilon:g} is spent."
+            )
+        return history.position, found
+
+    def _check_charges(self, entry: Entry, plan: Plan) -> None:
+        """A reservation must be what its run's plan says."""
+        round_ = (entry.round or 0) - 1
+        planned = [(row.sampling_rate[round_], row.noise_multiplier[round_]) for row in plan.groups]
+        if [pair for _, *pair in entry.rows] != [list(pair) for pair in planned]:
+            raise VerificationError(f"{self.place}: entry {entry.number} does not charge what the plan says.")
+
+    def _check_spent(self, connection: Connection, given: Mapping[str, Budget], numbers: Mapping[str, int]) -> None:
+        """Nobody gets a budget below what is spent."""
+        name_of = {number: name for name, number in numbers.items()}
+        asked: dict[tuple[Budget, tuple[int, ...]], str] = {}
+        for client, _, _, taken in each_client(connection):
+            if taken and client in name_of:
+                asked.setdefault((given[name_of[client]], taken), name_of[client])
+        if not asked:
+            return
+        history = self._history(connection)
+        for (budget, taken), name in asked.items():
+            account = peer_account(history, Peers(budget, taken, 1, name))
+            if account.is_over:
+                raise InputError(
+                    f"client {name!r}: epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is below what it has "
+                    f"spent, {account.epsilon:.6g}."
+                )
+
+    def _history(self, connection: Connection) -> History:
+        history = History(self.place)
+        for _ in history.follow(connection):
+            pass
+        return history
+
+    def backup(self, path: Path | str) -> None:
+        """Copy the ledger as it is now into a new SQLite file, whatever it is itself; others go on meanwhile."""
+        with self._database.reading() as connection:
+            copy_to_file(connection, Path(path))
+
+
+def _check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:
+    if not name.strip():
+        raise InputError(f"name = {name!r} must be a word: every run has a name.")
+    if any(0.0 in row.noise_multiplier for row in plan.groups):
+        raise InputError(f"privacy.method = {plan.method!r} adds no noise: there is no budget it could be charged to.")
+    if len(members_) != plan.clients or len(set(members_)) != plan.clients:
+        raise InputError(f"members has {len(set(members_))} different clients; the plan is for {plan.clients}.")
+
+
+def _numbers(connection: Connection, names: Iterable[str]) -> dict[str, int]:
+    """The number of every client; those not known get one."""
+    wanted = list(names)
+    numbers: dict[str, int] = {}
+    for start in range(0, len(wanted), CHUNK):
+        chosen = clients.c.name.in_(wanted[start : start + CHUNK])
+        numbers.update(connection.execute(select(clients.c.name, clients.c.client).where(chosen)).all())
+    last = connection.execute(select(func.max(clients.c.client))).scalar() or 0
+    fresh = {name: last + i for i, name in enumerate((n for n in wanted if n not in numbers), 1)}
+    insert_rows(connection, clients, ((number, name) for name, number in fresh.items()))
+    return numbers | fresh
+
+
+def _missing(
+    connection: Connection, names: Sequence[str], unknown: Sequence[Budget] | None, numbers: Mapping[str, int]
+) -> list[tuple[int, str, Budget]]:
+    """Those without a lifetime budget, with the one they bring."""
+    known = set(connection.execute(select(budgets.c.client).distinct()).scalars())
+    missing = [i for i, name in enumerate(names) if numbers[name] not in known]
+    if missing and unknown is None:
+        raise InputError(f"client {names[missing[0]]!r} has no lifetime budget in the ledger.")
+    return [(numbers[names[i]], names[i], unknown[i]) for i in missing if unknown is not None]
+
+
+def _write_budgets(connection: Connection, given: Sequence[tuple[int, str, Budget]]) -> None:
+    if not given:
+        return
+    ordered = sorted(given, key=lambda one: one[0])
+    rows = [(name, budget.epsilon, budget.delta) for _, name, budget in ordered]
+    entry = append(connection, "budgets", rows=rows).entry
+    insert_rows(connection, budgets, ((number, entry, budget.epsilon, budget.delta) for number, _, budget in ordered))
+
+
+def _write_run(connection: Connection, name: str, plan: Plan, numbers: Sequence[int], names: Sequence[str]) -> None:
+    last = connection.execute(select(func.max(groups.c.group))).scalar() or 0
+    named = [(last + i, row.group.name) for i, row in enumerate(plan.groups, 1)]
+    group = [last + i for i, row in enumerate(plan.groups, 1) for _ in range(row.group.clients)]
+    joined = sorted(zip(group, numbers, names, strict=True))
+    rows = membership_rows(name, named, [(g, client) for g, _, client in joined])
+    run = append(connection, "run", detail={"plan": plan.digest, "groups": len(named)}, rows=rows).entry
+    insert_rows(connection, runs, [(run, name)])
+    insert_rows(connection, groups, [(number, run, group_name) for number, group_name in named])
+    insert_rows(connection, members, ((number, g) for g, number, _ in joined))

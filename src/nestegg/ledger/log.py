@@ -1,0 +1,177 @@
+"""The log: entries in one order, each chained to the one before by its hash, so that no change goes unnoticed.
+
+budgets   clients and their lifetime budgets
+run       a run: its plan, its groups, and who is in which
+replan    another plan for the rounds of a run that are left
+reserve   a round's charges, before any client is asked to do anything
+retry     the same reservation, claimed again after a crash
+release   the round's result is out; the digest of its checkpoint
+rewind    results that were released and then lost: paid, and to be paid again
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from nestegg.errors import VerificationError
+from nestegg.ledger.tables import START, budgets, charges, clients, entries, groups, head, members, runs
+
+
+class Position(NamedTuple):
+    """A place in the log: the number and the hash of an entry. Noted elsewhere, it proves all that came before."""
+
+    entry: int
+    hash: str
+
+
+BEGINNING = Position(0, START)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry, with the rows that belong to it.
+
+    Attributes:
+        run: number of the entry that began the run.
+        rows: of budgets (client, ε, δ), of a run (group, client), of a reservation (group, q, σ); clients by name,
+            groups by number.
+    """
+
+    number: int
+    kind: str
+    at: str
+    run: int | None
+    round: int | None
+    detail: dict[str, Any]
+    hash: str
+    rows: tuple[tuple[Any, ...], ...] = ()
+
+
+def append(
+    connection: Connection,
+    kind: str,
+    *,
+    run: int | None = None,
+    round_: int | None = None,
+    detail: dict[str, Any] | None = None,
+    rows: Iterable[tuple[Any, ...]] = (),
+) -> Position:
+    """Add an entry at the end of the log; the caller writes its rows, in this transaction and in this order.
+
+    A run that begins is its own entry's number.
+    """
+    last = end(connection)
+    number = last.entry + 1
+    fields = (number, kind, _now(), number if kind == "run" else run, round_, _text(detail or {}))
+    link = _link(last.hash, fields, rows)
+    connection.execute(insert(entries).values((*fields, link)))
+    connection.execute(update(head).values(entry=number, hash=link))
+    return Position(number, link)
+
+
+def end(connection: Connection) -> Position:
+    """Where the log ends."""
+    return Position(*connection.execute(select(head.c.entry, head.c.hash)).one())
+
+
+def walk(connection: Connection, after: Position, place: str) -> Iterator[Entry]:
+    """The entries after a position, each checked against its hash.
+
+    Raises:
+        VerificationError: an entry, or a row of it, was changed, removed, added or moved.
+    """
+    spent = _Rows(
+        connection.execute(select(charges).where(charges.c.entry > after.entry).order_by(*charges.primary_key))
+    )
+    given = _Rows(
+        connection.execute(
+            select(budgets.c.entry, clients.c.name, budgets.c.epsilon, budgets.c.delta)
+            .join(clients)
+            .where(budgets.c.entry > after.entry)
+            .order_by(budgets.c.entry, budgets.c.client)
+        )
+    )
+    last = after
+    for row in connection.execute(select(entries).where(entries.c.entry > after.entry).order_by(entries.c.entry)):
+        number, kind, at, run, round_, detail, link = row
+        what = f"{place}: entry {number} ({kind})"
+        if number != last.entry + 1:
+            raise VerificationError(f"{place}: entry {last.entry + 1} is missing.")
+        rows = {"reserve": spent, "budgets": given}.get(kind, _NO_ROWS).of(number, what)
+        if kind == "run":
+            rows = _membership(connection, number)
+        if link != _link(last.hash, (number, kind, at, run, round_, detail), rows):
+            raise VerificationError(f"{what} is not what was written: it, its rows or the entry before were changed.")
+        last = Position(number, link)
+        yield Entry(number, kind, at, run, round_, json.loads(detail), link, rows)
+    if last != end(connection):
+        raise VerificationError(f"{place}: the log ends at entry {last.entry}, not where its head says.")
+    for left in (spent, given):
+        left.of(last.entry + 1, f"{place}: entry {last.entry}")
+
+
+class _Rows:
+    """Rows of many entries in the order of the entries, handed out entry by entry."""
+
+    def __init__(self, rows: Iterable[Row[Any]] = ()) -> None:
+        self._rows = iter(rows)
+        self._next = next(self._rows, None)
+
+    def of(self, entry: int, what: str) -> tuple[tuple[Any, ...], ...]:
+        """The rows of an entry, without its number; rows of an earlier one belong to nobody."""
+        found: list[tuple[Any, ...]] = []
+        while self._next is not None and self._next[0] <= entry:
+            if self._next[0] < entry:
+                raise VerificationError(f"{what} comes after rows that belong to no entry.")
+            found.append(tuple(self._next[1:]))
+            self._next = next(self._rows, None)
+        return tuple(found)
+
+
+_NO_ROWS = _Rows()
+
+
+def _membership(connection: Connection, run: int) -> tuple[tuple[Any, ...], ...]:
+    """A run's rows: its name, its groups by number and name, and its members."""
+    name = connection.execute(select(runs.c.name).where(runs.c.run == run)).all()
+    named = connection.execute(
+        select(groups.c.group, groups.c.name).where(groups.c.run == run).order_by(groups.c.group)
+    )
+    joined = connection.execute(
+        select(members.c.group, clients.c.name)
+        .join(clients, members.c.client == clients.c.client)
+        .join(groups, members.c.group == groups.c.group)
+        .where(groups.c.run == run)
+        .order_by(members.c.group, members.c.client)
+    )
+    return membership_rows(name[0][0] if name else "", map(tuple, named), map(tuple, joined))
+
+
+def membership_rows(
+    run: str, named: Iterable[tuple[Any, ...]], joined: Iterable[tuple[Any, ...]]
+) -> tuple[tuple[Any, ...], ...]:
+    """The rows of a run's entry, in the order in which they are hashed."""
+    return ((run,), *named, *joined)
+
+
+def _link(previous: str, fields: tuple[Any, ...], rows: Iterable[tuple[Any, ...]]) -> str:
+    """SHA-256 over the hash before, the entry and its rows."""
+    digest = hashlib.sha256(f"{previous}\n{_text(fields)}\n".encode())
+    for row in rows:
+        digest.update(_text(row).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,137 @@
+"""The tables of a ledger. Every row but one is written once and never changed: the head, which says where the log ends.
+
+Spending is group rows, not client rows: a round of a million clients in a thousand groups is a thousand charges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    insert,
+    inspect,
+)
+
+from nestegg.errors import InputError
+
+FORMAT = "nestegg-ledger"
+START = "0" * 64  # what the first entry is chained to
+
+metadata = MetaData()
+_key = BigInteger().with_variant(Integer, "sqlite")  # only an INTEGER is SQLite's own row number
+
+head = Table(
+    "head",
+    metadata,
+    Column("format", String, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("entry", _key, nullable=False),
+    Column("hash", String(64), nullable=False),
+)
+entries = Table(
+    "entries",
+    metadata,
+    Column("entry", _key, primary_key=True, autoincrement=False),
+    Column("kind", String, nullable=False),
+    Column("at", String, nullable=False),
+    Column("run", _key, index=True),  # the entry that began the run
+    Column("round", Integer),
+    Column("detail", String, nullable=False),
+    Column("hash", String(64), nullable=False),
+)
+plans = Table(
+    "plans",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+clients = Table(
+    "clients",
+    metadata,
+    Column("client", _key, primary_key=True, autoincrement=False),
+    Column("name", String, nullable=False, unique=True),
+)
+budgets = Table(  # a client's budget is its latest
+    "budgets",
+    metadata,
+    Column("client", _key, ForeignKey("clients.client"), primary_key=True, autoincrement=False),
+    Column("entry", _key, ForeignKey("entries.entry"), primary_key=True, autoincrement=False),
+    Column("epsilon", Double, nullable=False),
+    Column("delta", Double, nullable=False),
+    Index("budgets_by_entry", "entry"),
+    sqlite_with_rowid=False,
+)
+runs = Table(
+    "runs",
+    metadata,
+    Column("run", _key, ForeignKey("entries.entry"), primary_key=True, autoincrement=False),
+    Column("name", String, nullable=False, unique=True),
+)
+groups = Table(
+    "groups",
+    metadata,
+    Column("group", _key, primary_key=True, autoincrement=False),
+    Column("run", _key, ForeignKey("runs.run"), nullable=False, index=True),
+    Column("name", String, nullable=False),
+)
+members = Table(
+    "members",
+    metadata,
+    Column("client", _key, ForeignKey("clients.client"), primary_key=True, autoincrement=False),
+    Column("group", _key, ForeignKey("groups.group"), primary_key=True, autoincrement=False),
+    Index("members_by_group", "group"),
+    sqlite_with_rowid=False,
+)
+charges = Table(
+    "charges",
+    metadata,
+    Column("entry", _key, ForeignKey("entries.entry"), primary_key=True, autoincrement=False),
+    Column("group", _key, ForeignKey("groups.group"), primary_key=True, autoincrement=False),
+    Column("sampling_rate", Double, nullable=False),
+    Column("noise_multiplier", Double, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+Migration = Callable[[Connection], None]
+
+
+def _create(connection: Connection) -> None:
+    metadata.create_all(connection)
+    connection.execute(insert(head).values(format=FORMAT, version=1, entry=0, hash=START))
+
+
+# What makes version n of the tables out of version n − 1. A released step is never changed: the next one is added.
+MIGRATIONS: tuple[Migration, ...] = (_create,)
+
+
+def version_of(connection: Connection, place: str) -> int:
+    """The version of the tables in a database; 0 where there are none.
+
+    Raises:
+        InputError: the database holds something else, or a ledger of a newer nestegg.
+    """
+    names = inspect(connection).get_table_names()
+    if not names:
+        return 0
+    found = None
+    if head.name in names and {column["name"] for column in inspect(connection).get_columns(head.name)} >= {"format"}:
+        found = connection.exec_driver_sql("SELECT format, version FROM head").first()
+    if found is None or found[0] != FORMAT:
+        raise InputError(f"{place} is not a ledger: it holds the table {names[0]!r} and no head of a nestegg ledger.")
+    if found[1] > len(MIGRATIONS):
+        raise InputError(
+            f"{place} is a ledger of version {found[1]}; this nestegg knows versions up to {len(MIGRATIONS)}. "
+            "A newer nestegg must open it."
+        )
+    return int(found[1])

@@ -1,0 +1,152 @@
+"""A run's folder: it appears whole, is valid at every moment, and belongs to one process at a time.
+
+config.toml         the configuration, with every default written out
+plan.json           the plan in force, with its digest
+ledger.db           what the run has spent, unless the configuration names a ledger
+rounds.jsonl        a line a round
+checkpoint.safetensors  the state after the last round
+summary.json, model.safetensors, report.html, *.png     at the end
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tomli_w
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+
+from nestegg.config import Config, load_config, to_toml
+from nestegg.errors import InputError
+from nestegg.files import sync_folder, write_atomically
+from nestegg.planning import Plan, load_plan, save_plan
+
+
+class Checkpoint(NamedTuple):
+    """A state that was saved, the facts about it, and the digest of its file."""
+
+    tensors: dict[str, Tensor]
+    facts: dict[str, Any]
+    digest: str
+
+
+class RunFolder:
+    """The files of a run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def create(self, config: Config, plan: Plan) -> None:
+        """Make the folder, with its configuration and plan in it, or nothing."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            place = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+            place.mkdir()
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be made: {error.strerror}.") from None
+        try:
+            write_atomically(place / "config.toml", tomli_w.dumps(to_toml(config)))
+            save_plan(plan, place / "plan.json")
+            os.rename(place, self.path)
+            sync_folder(self.path.parent)
+        except BaseException as error:
+            shutil.rmtree(place, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise InputError(f"{self.path} cannot be made: {error.strerror}.") from None
+            raise
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes away."""
+        try:
+            with FileLock(self.path / ".lock", timeout=0):
+                yield
+        except Timeout:
+            raise InputError(f"{self.path} is in use: another process is at work on this run.") from None
+        except PermissionError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
+
+    def config(self) -> Config:
+        """The configuration."""
+        if not (self.path / "config.toml").is_file():
+            raise InputError(f"{self.path} is not a run: it has no config.toml.")
+        return load_config(self.path / "config.toml")
+
+    def plan(self) -> Plan:
+        """The plan."""
+        self.config()
+        return load_plan(self.path / "plan.json")
+
+    def save_checkpoint(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
+        """Write a checkpoint, durably; returns its digest."""
+        content = packed(tensors, facts)
+        write_atomically(self._checkpoint, content)
+        return hashlib.sha256(content).hexdigest()
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint, if there is one."""
+        if not self._checkpoint.exists():
+            return None
+        try:
+            content = self._checkpoint.read_bytes()
+            size = int.from_bytes(content[:8], "little")
+            facts = json.loads(content[8 : 8 + size]).get("__metadata__", {}).get("nestegg", "{}")
+            return Checkpoint(load(content), json.loads(facts), hashlib.sha256(content).hexdigest())
+        except (OSError, ValueError, SafetensorError) as error:
+            raise InputError(f"{self._checkpoint} cannot be read: {error}.") from None
+
+    def lines(self) -> list[str]:
+        """The lines of rounds.jsonl, up to the first that is not whole."""
+        try:
+            text = self._rounds.read_text(encoding="utf-8") if self._rounds.exists() else ""
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self._rounds} cannot be read: {error}.") from None
+        lines = []
+        for line in text.splitlines():
+            try:
+                json.loads(line)
+            except ValueError:
+                break
+            lines.append(line)
+        return lines
+
+    def write_lines(self, lines: list[str]) -> None:
+        """Replace rounds.jsonl."""
+        write_atomically(self._rounds, "".join(line + "\n" for line in lines))
+
+    def append_line(self, line: str) -> None:
+        """Add a round to rounds.jsonl, durably."""
+        try:
+            with self._rounds.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise InputError(f"{self._rounds} cannot be written: {error.strerror}.") from None
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def _rounds(self) -> Path:
+        return self.path / "rounds.jsonl"
+
+
+def packed(tensors: dict[str, Tensor], facts: dict[str, Any]) -> bytes:
+    """Tensors and facts as a safetensors file.
+
+    Facts are one entry of its metadata: the library writes several in no fixed order, and equal runs shall be equal
+    files.
+    """
+    content: bytes = save(tensors, {"nestegg": json.dumps(facts)})
+    return content

@@ -1,0 +1,92 @@
+"""How a run pays for its rounds: from the ledger its configuration names, from its folder's own, or not at all."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from nestegg.config import Config, ledger_url, make_roster
+from nestegg.errors import InputError
+from nestegg.ledger import Account, Ledger
+from nestegg.planning import Plan
+
+
+class Payment(Protocol):
+    """What a run needs of its ledger; see `RunBooks`."""
+
+    @property
+    def plans(self) -> Sequence[str]:
+        """Digests of the plans it has had."""
+
+    def reconcile(self, done: int, result: str | None) -> list[str]:
+        """Bring ledger and checkpoint into agreement."""
+
+    def check_rest(self) -> None:
+        """Whether everybody can afford the rounds that are left."""
+
+    def reserve(self, round_: int) -> str:
+        """Pay for a round."""
+
+    def release(self, round_: int, claim: str, result: str) -> None:
+        """The round is out."""
+
+    def accounts(self) -> dict[str, Account]:
+        """The tightest account of every group."""
+
+
+class NoPayment:
+    """Training without noise: there is no account that it could be charged to."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plans = [plan.digest]
+
+    def reconcile(self, done: int, result: str | None) -> list[str]:
+        """There is no ledger to disagree."""
+        return []
+
+    def check_rest(self) -> None:
+        """Nothing is promised."""
+
+    def reserve(self, round_: int) -> str:
+        """Nothing is charged."""
+        return ""
+
+    def release(self, round_: int, claim: str, result: str) -> None:
+        """Nothing is recorded."""
+
+    def accounts(self) -> dict[str, Account]:
+        """There are none."""
+        return {}
+
+
+def new_run_name(folder: Path) -> str:
+    """A name for a run in a ledger: that of its folder, told apart from others of the same name."""
+    return f"{folder.name}-{secrets.token_hex(4)}"
+
+
+def check_ledger(config: Config, plan: Plan) -> None:
+    """A ledger that cannot be used, or should not be, is refused before anything is written."""
+    if config.ledger.url is None:
+        return
+    if plan.method == "fedavg":
+        raise InputError("privacy.method = 'fedavg' adds no noise: no budget of the ledger could pay for it.")
+    Ledger(config.ledger.url).close()
+
+
+@contextmanager
+def paying(config: Config, folder: Path, plan: Plan) -> Iterator[tuple[Plan, Payment]]:
+    """The plan in force and the books of a run, which begins here if its ledger does not know it."""
+    if plan.method == "fedavg":
+        yield plan, NoPayment(plan)
+        return
+    with Ledger(ledger_url(config, folder)) as ledger:
+        name = config.ledger.run or ""
+        if ledger.has_run(name):
+            books = ledger.books(name)
+        else:
+            roster = make_roster(config)
+            books = ledger.begin(name, plan, roster.clients, roster.budgets)
+        yield books.plan, books

@@ -1,0 +1,215 @@
+"""Data, model and plan of a run, and the order in which its rounds are paid, trained, saved and released."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nestegg.checks import one_of, whole
+from nestegg.config import Config, changed, to_toml
+from nestegg.data import Dataset, load_dataset, partition
+from nestegg.errors import BudgetError, InputError, StoppedError
+from nestegg.files import write_atomically
+from nestegg.ledger import Account
+from nestegg.models import make_model
+from nestegg.planning import Plan
+from nestegg.randomness import Purpose, Randomness
+from nestegg.report import write_report
+from nestegg.runs.folder import RunFolder, packed
+from nestegg.runs.payment import Payment
+from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, State
+
+NOT_FOR_RELEASE = "reproducible run: its noise follows from the seed, so it is not for release"
+_NETWORKS = {"digits": "mlp", "adult": "mlp", "mnist": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet20"}
+
+OnRound = Callable[[RoundReport], None]
+Say = Callable[[str], None]
+
+
+class Task:
+    """Data, model and plan of a run, made from its configuration alone."""
+
+    def __init__(self, config: Config, plan: Plan) -> None:
+        self.config, self.plan = config, plan
+        training, privacy = config.training, config.privacy
+        whole("training.seed", training.seed, 0, 2**63 - 1)
+        _check_device(training.device)
+        self.data: Dataset = load_dataset(config.federation.dataset, config.federation.data)
+        self.parts = _assign(self.data, config, plan)
+        name = config.model.name or _NETWORKS[self.data.name]
+        self.federation = Federation(
+            plan,
+            make_model(name, self.data.shape, self.data.classes, training.seed).to(training.device),
+            [
+                (self.data.train_x[part].to(training.device), self.data.train_y[part].to(training.device))
+                for part in self.parts
+            ],
+            LocalTraining(
+                training.local_epochs,
+                training.batch_size,
+                training.learning_rate,
+                training.momentum,
+                training.schedule,
+                training.precision,
+            ),
+            Mechanics(privacy.clipping, privacy.clip_unit, privacy.colluders),
+            (self.data.test_x.to(training.device), self.data.test_y.to(training.device)),
+            Randomness(training.seed, training.reproducible),
+            training.engine,
+            adaptive=AdaptiveClipping(**privacy.adaptive.model_dump()),
+        )
+
+    def run(self, folder: RunFolder, payment: Payment, on_round: OnRound, say: Say) -> dict[str, Any]:
+        """Train the rounds that are left and write the results.
+
+        A round is paid for, on disk, before any client works for it, and out once its checkpoint is written and the
+        ledger says so. Only then does anybody hear of it.
+        """
+        state, lines, result = self._restore(folder, payment.plans)
+        for sentence in payment.reconcile(state.round, result):
+            say(sentence)
+        resume = f"nestegg run --resume {folder.path}"
+        try:
+            payment.check_rest()
+            folder.write_lines(lines)
+            while state.round < self.plan.rounds:
+                claim = payment.reserve(state.round + 1)
+                state, report = self.federation.step(state)
+                lines.append(_line(report))
+                result = self._save(folder, state, lines[-1])
+                payment.release(state.round, claim, result)
+                folder.append_line(lines[-1])
+                on_round(report)
+            return self._finish(folder, state, [json.loads(line) for line in lines], payment.accounts())
+        except BudgetError as error:
+            raise StoppedError(
+                f"{error} What is left can be planned anew: nestegg ledger replan {folder.path}; and then: {resume}"
+            ) from None
+        except KeyboardInterrupt:
+            raise StoppedError(f"It was interrupted. The run can go on: {resume}") from None
+        except (InputError, OSError) as error:
+            raise StoppedError(f"{error} The run can go on: {resume}") from None
+
+    def _save(self, folder: RunFolder, state: State, line: str) -> str:
+        facts = {"round": state.round, "clip_norm": repr(state.clip_norm), "line": line, "config": self._digest()}
+        return folder.save_checkpoint({"model": state.model, "velocity": state.velocity}, self._facts(facts))
+
+    def _restore(self, folder: RunFolder, plans: Sequence[str]) -> tuple[State, list[str], str | None]:
+        """The checkpoint's state, the lines of the rounds it covers, and its digest."""
+        saved = folder.load_checkpoint()
+        if saved is None:
+            return self.federation.start(), [], None
+        facts, model = saved.facts, saved.tensors.get("model", torch.empty(0))
+        same = facts.get("plan") in plans and facts.get("config") == self._digest()
+        if not same or model.numel() != self.federation.layout.size:
+            raise InputError(f"the checkpoint in {folder.path} is a checkpoint of another configuration.")
+        done = int(facts["round"])
+        lines = folder.lines()[: done - 1]
+        if len(lines) < done - 1:
+            raise InputError(f"{folder.path}: rounds.jsonl has {len(lines)} whole lines of {done} rounds.")
+        device = self.config.training.device
+        velocity = saved.tensors["velocity"].to(device)
+        state = State(done, model.to(device), float(facts["clip_norm"]), velocity)
+        return state, [*lines, facts["line"]], saved.digest
+
+    def _finish(
+        self, folder: RunFolder, state: State, rounds: list[dict[str, Any]], accounts: dict[str, Account]
+    ) -> dict[str, Any]:
+        tensors = dict(zip(self.federation.layout.names, self.federation.layout.split(state.model), strict=True))
+        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        write_atomically(folder.path / "model.safetensors", packed(contiguous, self._facts({})))
+        config, plan = self.config, self.plan
+        summary = {
+            "method": plan.method,
+            "composition": plan.composition,
+            "accountant": plan.accountant,
+            "dataset": config.federation.dataset,
+            "model": config.model.name,
+            "engine": self.federation.engine.name,
+            "seed": config.training.seed,
+            "rounds": plan.rounds,
+            "final_accuracy": rounds[-1]["accuracy"],
+            "run": config.ledger.run,
+            "groups": [
+                {"name": name, "clients": plan.groups[i].group.clients, **_standing(config, accounts.get(name))}
+                for i, name in enumerate(row.group.name for row in plan.groups)
+            ],
+            "seconds": sum(line["seconds"] for line in rounds),
+            "reproducible": config.training.reproducible,
+            **self._stamp(),
+        }
+        write_atomically(folder.path / "summary.json", json.dumps(summary, indent=1) + "\n")
+        labels = [np.bincount(self.data.train_y[part].numpy(), minlength=self.data.classes) for part in self.parts]
+        write_report(folder.path, plan, rounds, summary, np.array(labels))
+        return summary
+
+    def _digest(self) -> str:
+        """Of all that a run's result depends on: not where its data lies or what it computes on."""
+        content = to_toml(self.config)
+        content["federation"].pop("data", None)
+        content["training"].pop("device", None)
+        content.pop("ledger")
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def _facts(self, facts: dict[str, Any]) -> dict[str, Any]:
+        return {**facts, "plan": self.plan.digest, **self._stamp()}
+
+    def _stamp(self) -> dict[str, str]:
+        return {"note": NOT_FOR_RELEASE} if self.config.training.reproducible else {}
+
+
+def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:
+    """Every client's samples; which client is in which group is as random as the partition itself."""
+    federation, seed = config.federation, config.training.seed
+    stream = Randomness(seed, reproducible=True).stream(Purpose.PARTITION)
+    parts = partition(data.train_y.numpy(), plan.clients, federation.partition, federation.dirichlet, stream)
+    return [torch.from_numpy(parts[i]) for i in stream.permutation(plan.clients)]
+
+
+def _check_device(name: str) -> None:
+    try:
+        torch.ones(1, device=name).item()
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise InputError(f"training.device = {name!r} cannot be used here: {reason}.") from None
+
+
+def resolved(config: Config, plan: Plan) -> Config:
+    """The configuration with every default written out, so that it means the same tomorrow."""
+    one_of("federation.dataset", config.federation.dataset, _NETWORKS)
+    config = changed(config, "federation", clients=plan.clients)
+    return changed(config, "model", name=config.model.name or _NETWORKS[config.federation.dataset])
+
+
+def _line(report: RoundReport) -> str:
+    """A report as a line of JSON; what is infinite is null."""
+    content = asdict(report)
+    for name in ("clip_norm", "noise_std", "loss"):
+        content[name] = _finite(content[name])
+    content["epsilon_spent"] = {name: _finite(spent) for name, spent in report.epsilon_spent.items()}
+    return json.dumps(content, allow_nan=False)
+
+
+def _standing(config: Config, account: Account | None) -> dict[str, float | None]:
+    """A group's account as its tightest member has it: budget, spent before and besides, here, in all, and left."""
+    if account is None:  # without noise there is none
+        return dict.fromkeys(("epsilon", "epsilon_earlier", "epsilon_here", "epsilon_spent", "epsilon_left"))
+    run = config.ledger.run or ""
+    return {
+        "epsilon": account.budget.epsilon,
+        "epsilon_earlier": account.without(run),
+        "epsilon_here": account.within(run),
+        "epsilon_spent": account.epsilon,
+        "epsilon_left": account.left,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None
