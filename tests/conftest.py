@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +14,8 @@ from hypothesis import settings
 
 from nestegg import Budget, Group, Plan, plan
 from nestegg.cli import main
+
+from .postgres import Server, find_binaries
 
 # A gate must not depend on luck: there hypothesis draws the same examples every time. Elsewhere it hunts.
 settings.register_profile("gate", derandomize=True)
@@ -59,3 +61,22 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Result(int(stop.value.code or 0), captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A server for the whole session, where there is one to start."""
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("no PostgreSQL here: neither initdb on the PATH nor Debian's package")
+    with Server(binaries) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of either kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'ledger.db'}"
+    server: Server = request.getfixturevalue("postgres")
+    return server.new_database()

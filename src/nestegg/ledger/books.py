@@ -28,7 +28,6 @@ class RunBooks:
 
     Attributes:
         plan: the plan in force.
-        state: how far the run has come, by the log.
     """
 
     def __init__(self, database: Database, name: str) -> None:
@@ -46,13 +45,14 @@ class RunBooks:
 
     @property
     def state(self) -> RunState:
-        """How far the run has come."""
-        return self._history.runs[self._number]
+        """How far the run has come, by now."""
+        self._catch_up()
+        return self._state
 
     @property
     def plans(self) -> list[str]:
         """Digests of the plans the run has had."""
-        return self.state.plans
+        return self._state.plans
 
     def reserve(self, round_: int) -> str:
         """Charge a round to everybody in the run, durably; returns the claim with which to release it.
@@ -64,7 +64,7 @@ class RunBooks:
         """
         with self._database.writing() as connection:
             self._refresh(connection)
-            state = self.state
+            state = self._state
             if round_ <= state.done:
                 raise InputError(f"round {round_} of run {state.name!r} was released; it is never run again.")
             if round_ != state.done + 1 or round_ > self.plan.rounds:
@@ -84,8 +84,8 @@ class RunBooks:
         """
         with self._database.writing() as connection:
             self._refresh(connection)
-            if self.state.claim != claim or round_ != self.state.done + 1:
-                raise InputError(f"round {round_} of run {self.state.name!r} was taken over by another process.")
+            if self._state.claim != claim or round_ != self._state.done + 1:
+                raise InputError(f"round {round_} of run {self._state.name!r} was taken over by another process.")
             append(connection, "release", run=self._number, round_=round_, detail={"result": result})
 
     def reconcile(self, done: int, result: str | None) -> list[str]:
@@ -100,7 +100,7 @@ class RunBooks:
         """
         with self._database.writing() as connection:
             self._refresh(connection)
-            state, said = self.state, []
+            state, said = self._state, []
             reserved = state.done + (state.claim is not None)
             if done == state.done and state.result not in (None, result):
                 raise InputError(f"the checkpoint of round {done} is not the one that run {state.name!r} released.")
@@ -126,8 +126,7 @@ class RunBooks:
         Raises:
             BudgetError: somebody cannot.
         """
-        with self._database.reading() as connection:
-            self._refresh(connection)
+        self._catch_up()
         first, last = self._reserved, self.plan.rounds
         if first < last:
             self._afford(self._price(first, last), f"the plan's rounds {first + 1} to {last}", (first, last))
@@ -138,32 +137,35 @@ class RunBooks:
             self._refresh(connection)
             after = self._reserved
             if after >= self.plan.rounds:
-                raise InputError(f"run {self.state.name!r} has no rounds left to plan.")
+                raise InputError(f"run {self._state.name!r} has no rounds left to plan.")
             plan = replanned(self.plan, after, self._standings(connection))
             store_plan(connection, plan)
             append(connection, "replan", run=self._number, round_=after, detail={"plan": plan.digest})
-        with self._database.reading() as connection:
-            self._refresh(connection)
+        self._catch_up()
         return self.plan
 
     def accounts(self) -> dict[str, Account]:
         """The tightest account of every group."""
-        with self._database.reading() as connection:
-            self._refresh(connection)
+        self._catch_up()
         share = epsilons(self._spent, self._peers) / np.array([one.budget.epsilon for one in self._peers])
         tightest = {self.plan.groups[self._columns[i]].group.name: self._peers[i] for i in share.argsort()}
         return {name: peer_account(self._history, peers) for name, peers in tightest.items()}
 
     @property
+    def _state(self) -> RunState:
+        """How far the run had come when the log was last read."""
+        return self._history.runs[self._number]
+
+    @property
     def _reserved(self) -> int:
         """Rounds that are paid: those that are done, and one that is reserved."""
-        return self.state.done + (self.state.claim is not None)
+        return self._state.done + (self._state.claim is not None)
 
     def _standings(self, connection: Connection) -> dict[str, list[Standing]]:
         """Where the members of every group stand: for life, and in this run, within the budget it began with."""
-        first = load_stored_plan(connection, self.state.plans[0], self._database.place)
+        first = load_stored_plan(connection, self._state.plans[0], self._database.place)
         standings: dict[str, list[Standing]] = {}
-        for number, row in zip(self.state.groups, first.groups, strict=True):
+        for number, row in zip(self._state.groups, first.groups, strict=True):
             here = merged((*row.already_spent, *self._history.charges_of((number,))))
             standings[row.group.name] = [Standing(row.group.budget, here)]
         for column, peers in zip(self._columns, self._peers, strict=True):
@@ -173,10 +175,10 @@ class RunBooks:
 
     def _open(self, connection: Connection) -> None:
         """Build the books from the whole history."""
-        if self.plan.digest != self.state.plan:
-            self.plan = load_stored_plan(connection, self.state.plan, self._database.place)
+        if self.plan.digest != self._state.plan:
+            self.plan = load_stored_plan(connection, self._state.plan, self._database.place)
         self._peers = find_peers(connection, self._number)
-        column = {number: i for i, number in enumerate(self.state.groups)}
+        column = {number: i for i, number in enumerate(self._state.groups)}
         self._columns = np.array([next(column[g] for g in one.groups if g in column) for one in self._peers])
         history = [self._history.charges_of(peers.groups) for peers in self._peers]
         # Of either kind; mypy need not know which.
@@ -185,6 +187,10 @@ class RunBooks:
             planned = [charge for row in self.plan.groups for charge in row.charges()]
             self._accountant = pld_accountant([*planned, *(charge for one in history for charge in one)], FINER)
         self._spent: Any = spending(self._accountant, history)
+
+    def _catch_up(self) -> None:
+        with self._database.reading() as connection:
+            self._refresh(connection)
 
     def _refresh(self, connection: Connection) -> None:
         """Follow the log: charges are added to the books, anything else that concerns everybody re-opens them."""
@@ -251,7 +257,7 @@ class RunBooks:
     def _charge(self, connection: Connection, round_: int, detail: dict[str, Any] | None = None) -> str:
         rows = [
             (group, row.sampling_rate[round_ - 1], row.noise_multiplier[round_ - 1])
-            for group, row in zip(self.state.groups, self.plan.groups, strict=True)
+            for group, row in zip(self._state.groups, self.plan.groups, strict=True)
         ]
         entry = append(connection, "reserve", run=self._number, round_=round_, detail=detail, rows=rows)
         insert_rows(connection, charges, ((entry.entry, *row) for row in rows))
