@@ -11,8 +11,9 @@ from rich.terminal_theme import MONOKAI
 
 from nestegg.cli import tables
 from nestegg.cli.plan import rivals_of
-from nestegg.config import load_config, make_plan
+from nestegg.config import load_config
 from nestegg.planning import judged
+from nestegg.roster import make_plan
 
 ROOT = Path(__file__).parent.parent
 

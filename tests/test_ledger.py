@@ -24,6 +24,7 @@ from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, 
 from nestegg.errors import BudgetError
 from nestegg.ledger import Account, Ledger, RunBooks, tables
 from nestegg.ledger.database import checked_url
+from nestegg.ledger.plans import store_plan
 
 NAMES = ("ada", "bob", "cleo", "dan")
 LIFE = {name: Budget(epsilon) for name, epsilon in zip(NAMES, (6.0, 6.0, 12.0, 12.0), strict=True)}
@@ -307,8 +308,6 @@ def test_tampering_is_noticed(what: str, url: str) -> None:
     with begun(url) as (ledger, books):
         spend(books, 3)
         with ledger._database.writing() as connection:
-            from nestegg.ledger.books import store_plan
-
             store_plan(connection, two_groups(3.0))
         ledger.verify()
     tamper(url, TAMPERINGS[what].replace("'D'", f"'{two_groups().digest}'"))

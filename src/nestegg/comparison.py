@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import one_of, whole
-from nestegg.config import Config, make_plan
+from nestegg.config import Config
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.report.charts import comparison_chart, save_charts
+from nestegg.roster import make_plan
 from nestegg.runs import Task, start_run
 from nestegg.training import RoundReport
 

@@ -137,6 +137,7 @@ def replan(
     with Ledger(url) as ledger:
         plan = ledger.books(name).replan()
     console = Console()
+    console.print(tables.groups_table(plan))
     console.print(tables.spending_table(plan))
     go_on = f" Go on: nestegg run --resume {run}" if config else ""
     _say(f"Run {name} has a new plan, {plan.digest[:16]}, from what is left.{go_on}")

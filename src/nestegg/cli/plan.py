@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 
 from nestegg.cli import tables
-from nestegg.config import Config, load_config, make_plan
+from nestegg.config import Config, load_config
 from nestegg.errors import InputError
 from nestegg.planning import Plan, judged, save_plan
+from nestegg.roster import make_plan
 
 RIVALS = {
     "uniform": {"method": "idp-fedavg"},

@@ -5,21 +5,21 @@ Every step is one transaction: read what is new in the log, check, write, commit
 
 from __future__ import annotations
 
-import zlib
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection
 
 from nestegg.accounting import Array, Charge, RdpAccountant, merged, smallest_noise
-from nestegg.errors import BudgetError, InputError, VerificationError
+from nestegg.errors import BudgetError, InputError
 from nestegg.ledger.accounts import Account, peer_account
 from nestegg.ledger.database import Database, insert_rows
 from nestegg.ledger.history import History, RunState
 from nestegg.ledger.log import append
 from nestegg.ledger.peers import epsilons, find_peers, over_budget, spending
-from nestegg.ledger.tables import charges, plans
-from nestegg.planning import GroupPlan, Plan, Standing, parse_plan, replanned
+from nestegg.ledger.plans import load_stored_plan, store_plan
+from nestegg.ledger.tables import charges
+from nestegg.planning import GroupPlan, Plan, Standing, replanned
 from nestegg.planning.judge import FINER, pld_accountant
 
 
@@ -262,25 +262,6 @@ class RunBooks:
         entry = append(connection, "reserve", run=self._number, round_=round_, detail=detail, rows=rows)
         insert_rows(connection, charges, ((entry.entry, *row) for row in rows))
         return entry.hash
-
-
-def store_plan(connection: Connection, plan: Plan) -> None:
-    """Keep a plan under its digest, once."""
-    if not connection.execute(select(plans.c.digest).where(plans.c.digest == plan.digest)).first():
-        connection.execute(insert(plans).values(digest=plan.digest, content=zlib.compress(plan.to_json().encode())))
-
-
-def load_stored_plan(connection: Connection, digest: str, place: str) -> Plan:
-    """The plan of a digest, and no other."""
-    content = connection.execute(select(plans.c.content).where(plans.c.digest == digest)).scalar()
-    source = f"{place}: plan {digest[:16]}"
-    try:
-        plan = parse_plan(zlib.decompress(content or b"").decode(), source)
-    except (zlib.error, UnicodeDecodeError, InputError):
-        raise VerificationError(f"{source} is missing or damaged.") from None
-    if plan.digest != digest:
-        raise VerificationError(f"{source} was replaced by another.")
-    return plan
 
 
 def _rounds(row: GroupPlan, first: int, last: int) -> tuple[Charge, ...]:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from nestegg.errors import InputError, VerificationError
 from nestegg.ledger.accounts import Account, client_account, peer_account
-from nestegg.ledger.books import RunBooks, load_stored_plan, store_plan
-from nestegg.ledger.database import CHUNK, Database, copy_to_file, insert_rows
+from nestegg.ledger.books import RunBooks
+from nestegg.ledger.database import Database, copy_to_file
+from nestegg.ledger.enrolment import check_run, client_numbers, without_budget, write_budgets, write_run
 from nestegg.ledger.history import History
-from nestegg.ledger.log import Entry, Position, append, membership_rows
+from nestegg.ledger.log import Entry, Position
 from nestegg.ledger.peers import Peers, each_client, find_peers
-from nestegg.ledger.tables import budgets, charges, clients, groups, members, runs
+from nestegg.ledger.plans import load_stored_plan, store_plan
+from nestegg.ledger.tables import charges, clients, runs
 from nestegg.planning import Budget, Plan
 
 
@@ -57,9 +59,9 @@ class Ledger:
             InputError: a client has spent more than that already. Nobody's budget is changed.
         """
         with self._database.writing() as connection:
-            numbers = _numbers(connection, given)
+            numbers = client_numbers(connection, given)
             self._check_spent(connection, given, numbers)
-            _write_budgets(connection, [(numbers[name], name, budget) for name, budget in given.items()])
+            write_budgets(connection, [(numbers[name], name, budget) for name, budget in given.items()])
 
     def begin(
         self, name: str, plan: Plan, members_: Sequence[str], unknown: Sequence[Budget] | None = None
@@ -75,14 +77,14 @@ class Ledger:
         Raises:
             InputError: the run exists, or the plan and its members do not fit.
         """
-        _check_run(name, plan, members_)
+        check_run(name, plan, members_)
         with self._database.writing() as connection:
             if connection.execute(select(runs.c.run).where(runs.c.name == name)).first():
                 raise InputError(f"run {name!r} is in the ledger already.")
-            numbers = _numbers(connection, members_)
-            _write_budgets(connection, _missing(connection, members_, unknown, numbers))
+            numbers = client_numbers(connection, members_)
+            write_budgets(connection, without_budget(connection, members_, unknown, numbers))
             store_plan(connection, plan)
-            _write_run(connection, name, plan, [numbers[member] for member in members_], members_)
+            write_run(connection, name, plan, [numbers[member] for member in members_], members_)
         return RunBooks(self._database, name)
 
     def has_run(self, name: str) -> bool:
@@ -215,57 +217,3 @@ class Ledger:
         """Copy the ledger as it is now into a new SQLite file, whatever it is itself; others go on meanwhile."""
         with self._database.reading() as connection:
             copy_to_file(connection, Path(path))
-
-
-def _check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:
-    if not name.strip():
-        raise InputError(f"name = {name!r} must be a word: every run has a name.")
-    if any(0.0 in row.noise_multiplier for row in plan.groups):
-        raise InputError(f"privacy.method = {plan.method!r} adds no noise: there is no budget it could be charged to.")
-    if len(members_) != plan.clients or len(set(members_)) != plan.clients:
-        raise InputError(f"members has {len(set(members_))} different clients; the plan is for {plan.clients}.")
-
-
-def _numbers(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """The number of every client; those not known get one."""
-    wanted = list(names)
-    numbers: dict[str, int] = {}
-    for start in range(0, len(wanted), CHUNK):
-        chosen = clients.c.name.in_(wanted[start : start + CHUNK])
-        numbers.update(connection.execute(select(clients.c.name, clients.c.client).where(chosen)).all())
-    last = connection.execute(select(func.max(clients.c.client))).scalar() or 0
-    fresh = {name: last + i for i, name in enumerate((n for n in wanted if n not in numbers), 1)}
-    insert_rows(connection, clients, ((number, name) for name, number in fresh.items()))
-    return numbers | fresh
-
-
-def _missing(
-    connection: Connection, names: Sequence[str], unknown: Sequence[Budget] | None, numbers: Mapping[str, int]
-) -> list[tuple[int, str, Budget]]:
-    """Those without a lifetime budget, with the one they bring."""
-    known = set(connection.execute(select(budgets.c.client).distinct()).scalars())
-    missing = [i for i, name in enumerate(names) if numbers[name] not in known]
-    if missing and unknown is None:
-        raise InputError(f"client {names[missing[0]]!r} has no lifetime budget in the ledger.")
-    return [(numbers[names[i]], names[i], unknown[i]) for i in missing if unknown is not None]
-
-
-def _write_budgets(connection: Connection, given: Sequence[tuple[int, str, Budget]]) -> None:
-    if not given:
-        return
-    ordered = sorted(given, key=lambda one: one[0])
-    rows = [(name, budget.epsilon, budget.delta) for _, name, budget in ordered]
-    entry = append(connection, "budgets", rows=rows).entry
-    insert_rows(connection, budgets, ((number, entry, budget.epsilon, budget.delta) for number, _, budget in ordered))
-
-
-def _write_run(connection: Connection, name: str, plan: Plan, numbers: Sequence[int], names: Sequence[str]) -> None:
-    last = connection.execute(select(func.max(groups.c.group))).scalar() or 0
-    named = [(last + i, row.group.name) for i, row in enumerate(plan.groups, 1)]
-    group = [last + i for i, row in enumerate(plan.groups, 1) for _ in range(row.group.clients)]
-    joined = sorted(zip(group, numbers, names, strict=True))
-    rows = membership_rows(name, named, [(g, client) for g, _, client in joined])
-    run = append(connection, "run", detail={"plan": plan.digest, "groups": len(named)}, rows=rows).entry
-    insert_rows(connection, runs, [(run, name)])
-    insert_rows(connection, groups, [(number, run, group_name) for number, group_name in named])
-    insert_rows(connection, members, ((number, g) for g, number, _ in joined))

@@ -39,7 +39,9 @@ def replanned(plan: Plan, after: int, standings: Mapping[str, Sequence[Standing]
         for i, standing in enumerate(dict.fromkeys(standings[row.group.name]))
     ]
     groups = [replace(row.group, name=name, budget=standing.budget) for row, name, standing in own]
-    rest = rest_of(plan, after, groups, {name: standing.charges for _, name, standing in own})
+    # Where all have the same noise, everybody's own need comes first: the most of them is then taken below.
+    method = "idp-fedavg" if plan.method in SAME_NOISE else plan.method
+    rest = rest_of(replace(plan, method=method), after, groups, {name: standing.charges for _, name, standing in own})
     rows = []
     for row in plan.groups:
         mine = [i for i, (other, _, _) in enumerate(own) if other is row or plan.method in SAME_NOISE]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nestegg.config import Config, changed, check_method_keys, make_plan
+from nestegg.config import Config, changed, check_method_keys
 from nestegg.errors import InputError
 from nestegg.planning import save_plan
+from nestegg.roster import make_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.payment import check_ledger, new_run_name, paying
 from nestegg.runs.task import NOT_FOR_RELEASE, OnRound, Say, Task, resolved

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from nestegg.config import Config, ledger_url, make_roster
+from nestegg.config import Config, ledger_url
 from nestegg.errors import InputError
 from nestegg.ledger import Account, Ledger
 from nestegg.planning import Plan
+from nestegg.roster import make_roster
 
 
 class Payment(Protocol):

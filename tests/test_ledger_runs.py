@@ -1,0 +1,276 @@
+"""Runs and commands with a ledger: refused for lack of budget, re-planned, resumed, shown, exported."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nestegg import InputError, StoppedError, load_plan
+from nestegg.config import load_config
+from nestegg.ledger import Ledger
+from nestegg.runs import RunFolder, resume_run, start_run
+from nestegg.training import RoundReport
+
+from .conftest import Run
+from .test_runs import config as plain_config
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def config(folder: Path, method: str = "spend-as-you-go") -> Path:
+    """The small configuration, with a ledger beside it."""
+    path = plain_config(folder, method)
+    path.write_text(path.read_text() + '[ledger]\nurl = "sqlite:///ledger.db"\n')
+    return path
+
+
+def lifetimes(folder: Path, factor: float = 1.3) -> Path:
+    """Twelve clients: the first six may spend 10 in a run, the others 30."""
+    path = folder / "lifetimes.csv"
+    lines = [f"client-{i},{factor * (10 if i <= 6 else 30)}" for i in range(1, 13)]
+    path.write_text("\n".join(["client,epsilon", *lines, ""]))
+    return path
+
+
+@pytest.mark.parametrize("method", ["spend-as-you-go", "adaptive-clipping", "shaped"])
+def test_a_second_run_is_refused_and_then_planned_anew(method: str, run: Run, tmp_path: Path) -> None:
+    settings = config(tmp_path, method)
+    assert run("ledger", "budgets", "import", lifetimes(tmp_path)).out == "12 clients have their budgets.\n"
+    assert run("run", settings, "--out", "monday").code == 0
+    refused = run("run", settings, "--out", "tuesday")
+    assert refused.code == 3
+    sentence = refused.err.replace("\n", " ")
+    assert "would go over budget: epsilon = " in sentence
+    assert "of these 6 rounds would fit. Nothing was charged." in sentence
+    assert "nestegg ledger replan tuesday; and then: nestegg run --resume tuesday" in sentence
+    with Ledger("sqlite:///ledger.db") as ledger:
+        assert [part.rounds for part in ledger.account("client-1").parts] == [6, 0]
+    assert run("run", "--resume", "tuesday").code == 3  # nothing has changed
+    replanned = run("ledger", "replan", "tuesday")
+    assert replanned.code == 0
+    assert "Go on: nestegg run --resume tuesday" in replanned.out
+    resumed = run("run", "--resume", "tuesday")
+    assert resumed.code == 0
+    assert "The run goes on by the plan" in resumed.err
+    load_plan("tuesday/plan.json").verify()
+    with Ledger("sqlite:///ledger.db") as ledger:
+        ledger.verify()
+        strict = ledger.account("client-1")
+        assert strict.epsilon == pytest.approx(13.0, rel=1e-3)
+        assert not any(account.is_over for account in ledger.accounts())
+    (group, _) = json.loads(Path("tuesday/summary.json").read_text())["groups"]
+    assert group["epsilon"] == 13.0
+    assert group["epsilon_earlier"] == pytest.approx(strict.without(strict.parts[1].run))
+    assert group["epsilon_here"] == pytest.approx(strict.within(strict.parts[1].run))
+    assert group["epsilon_spent"] == pytest.approx(strict.epsilon)
+    page = Path("tuesday/report.html").read_text()
+    for words in ("Accounts", "spent in other runs", "spent here", "together", "left", strict.parts[1].run):
+        assert words in page
+
+
+def test_a_run_keeps_its_own_ledger_where_none_is_named(run: Run, tmp_path: Path) -> None:
+    assert run("run", plain_config(tmp_path), "--out", "alone").code == 0
+    name = load_config("alone/config.toml").ledger.run
+    shown = run("ledger", "show", "--ledger", "alone", "--run", name, "--json")
+    groups = json.loads(shown.out)["groups"]
+    assert groups["strict"]["epsilon_spent"] == pytest.approx(10.0, rel=1e-6)
+    assert groups["open"]["runs"] == [{"run": name, "group": "open", "rounds": 6}]
+    assert run("ledger", "verify", "--ledger", "alone").code == 0
+    assert not (tmp_path / "ledger.db").exists()
+    assert run("run", plain_config(tmp_path, "fedavg"), "--out", "open").code == 0
+    assert not (tmp_path / "open" / "ledger.db").exists()  # without noise there is nothing to keep
+
+
+def test_clients_are_called_as_in_their_file(run: Run, tmp_path: Path) -> None:
+    names = [f"Zoë {i}, ward «{i % 3}»" for i in range(12)]
+    with Path("budgets.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("client", "epsilon"), *((n, 5 + i % 4) for i, n in enumerate(names))])
+    settings = config(tmp_path)
+    kept = settings.read_text().split("[[privacy.groups]]")[0] + '[ledger]\nurl = "sqlite:///ledger.db"\n'
+    settings.write_text(kept.replace("[privacy]", '[privacy]\nbudgets_file = "budgets.csv"\nbudget_levels = 2'))
+    assert run("run", settings, "--out", "r").code == 0
+    shown = json.loads(run("ledger", "show", "--client", names[7], "--json").out)
+    assert shown["epsilon"] == 8.0  # its own, not its group's
+    assert 0.0 < shown["epsilon_spent"] <= 8.0
+    assert run("ledger", "export", "accounts.csv", "--accounts").code == 0
+    with Path("accounts.csv").open(newline="") as file:
+        exported = {row["client"]: row for row in csv.DictReader(file)}
+    assert set(exported) == set(names)
+    assert float(exported[names[7]]["epsilon_spent"]) == pytest.approx(shown["epsilon_spent"])
+
+
+def test_a_checkpoint_that_was_lost_is_paid_for_again(tmp_path: Path) -> None:
+    settings = load_config(config(tmp_path))
+    kept = tmp_path / "kept.safetensors"
+
+    def interrupt(report: RoundReport) -> None:
+        if report.round == 2:
+            shutil.copy("run/checkpoint.safetensors", kept)
+        if report.round == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(StoppedError):
+        start_run(settings, Path("run"), interrupt)
+    shutil.copy(kept, "run/checkpoint.safetensors")
+    said: list[str] = []
+    with pytest.raises(StoppedError, match="nestegg ledger replan run"):
+        resume_run(Path("run"), say=said.append)
+    assert said == ["The released result of rounds 3 to 4 is lost: it stays paid for, and is to be paid for again."]
+    with Ledger("sqlite:///ledger.db") as ledger:
+        ledger.books(str(load_config("run/config.toml").ledger.run)).replan()
+    resume_run(Path("run"), say=said.append)
+    with Ledger("sqlite:///ledger.db") as ledger:
+        ledger.verify()
+        account = ledger.account("client-1")
+        assert account.parts[0].rounds == 8
+        assert account.epsilon == pytest.approx(10.0, rel=1e-3)
+        assert [c["state"] for c in ledger.charges() if c["group"] == "open"].count("lost") == 2
+    assert len(Path("run/rounds.jsonl").read_text().splitlines()) == 6
+
+
+def test_a_ledger_that_was_lost_is_filled_from_the_checkpoint(tmp_path: Path) -> None:
+    settings = load_config(config(tmp_path))
+
+    def interrupt(report: RoundReport) -> None:
+        if report.round == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(StoppedError):
+        start_run(settings, Path("run"), interrupt)
+    for file in tmp_path.glob("ledger.db*"):
+        file.unlink()
+    said: list[str] = []
+    resume_run(Path("run"), say=said.append)
+    assert [sentence.split(" is in")[0] for sentence in said] == ["Round 1", "Round 2", "Round 3"]
+    with Ledger("sqlite:///ledger.db") as ledger:
+        assert ledger.account("client-1").epsilon == pytest.approx(10.0, rel=1e-6)
+
+
+def test_a_copy_of_a_run_cannot_release_what_the_original_has(tmp_path: Path) -> None:
+    settings = load_config(config(tmp_path))
+
+    def interrupt(report: RoundReport) -> None:
+        if report.round == 3:
+            shutil.copytree("run", "copy")
+            raise KeyboardInterrupt
+
+    with pytest.raises(StoppedError):
+        start_run(settings, Path("run"), interrupt)
+    resume_run(Path("run"))
+    with pytest.raises(StoppedError, match="would go over budget"):
+        resume_run(Path("copy"))
+
+
+def test_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
+    assert run("run", config(tmp_path), "--out", "r").code == 0
+    with RunFolder(Path("r")).locked():
+        refused = run("run", "--resume", "r")
+    assert refused.code == 2
+    assert "r is in use: another process is at work on this run" in refused.err
+
+
+def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
+    run("run", config(tmp_path), "--out", "monday")
+    name = load_config("monday/config.toml").ledger.run
+    overview = run("ledger", "show").out
+    for words in ("Runs", str(name), "6 of 6", "Accounts over all runs", "client-1", "client-7"):
+        assert words in overview
+    content = json.loads(run("ledger", "show", "--json").out)
+    assert [account["clients"] for account in content["accounts"]] == [6, 6]
+    assert content["runs"][0]["rounds_done"] == 6
+    client = run("ledger", "show", "--client", "client-9").out
+    for words in ("client-9: budget ε = 30 at δ = 1e-05", "open", "all together, by RDP", "by PLD", "left"):
+        assert words in client
+    assert "6 of 6 rounds released" in run("ledger", "show", "--run", name).out
+    verified = run("ledger", "verify")
+    head = verified.out.split()[-1]
+    assert "nobody is over budget" in verified.out
+    assert len(head) == 64
+    assert run("ledger", "verify", "--head", head).code == 0
+    cut = run("ledger", "verify", "--head", "0" * 64)
+    assert cut.code == 1
+    assert "no entry has the noted hash" in cut.err
+    for file in ("charges.csv", "charges.jsonl"):
+        assert run("ledger", "export", file).code == 0
+    with Path("charges.csv").open(newline="") as text:
+        rows = list(csv.DictReader(text))
+    assert len(rows) == 12
+    lines = [json.loads(line) for line in Path("charges.jsonl").read_text().splitlines()]
+    assert [float(row["noise_multiplier"]) for row in rows] == [line["noise_multiplier"] for line in lines]
+    assert {row["state"] for row in rows} == {"released"}
+    assert run("ledger", "backup", "copy.db").code == 0
+    assert run("ledger", "verify", "--ledger", "copy.db").out.split()[-1] == head
+    assert run("ledger", "budgets", "set", "client-1", "--epsilon", 50).code == 0
+    assert json.loads(run("ledger", "show", "--client", "client-1", "--json").out)["epsilon"] == 50.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("show",), "ledger.db does not exist"),
+        (("verify", "--ledger", "nowhere.db"), "nowhere.db does not exist"),
+        (("show", "--client", "a", "--run", "b"), "give either --client or --run"),
+        (("budgets", "set", "a", "--epsilon", "-1"), "epsilon = -1.0 must be a finite number above 0"),
+        (("budgets", "set", "a", "--epsilon", "1", "--delta", "2"), "delta = 2.0 must lie strictly between 0 and 1"),
+        (("budgets", "import", "missing.csv"), "missing.csv cannot be read: No such file"),
+        (("budgets", "import", "bad.csv"), "bad.csv line 3: epsilon = 'much' must be a finite number above 0"),
+        (("budgets", "import", "delta.csv"), "delta.csv line 2: delta = 7.0 must lie strictly between 0 and 1"),
+        (("export", "charges.xlsx"), "charges.xlsx must end in .csv or .jsonl"),
+        (("replan", "nothing"), "knows no run 'nothing'"),
+        (("verify", "--ledger", "text.db"), "file is not a database"),
+        (("show", "--ledger", "folder"), "folder"),
+        (("show", "--ledger", "postgresql://a:b@c/d"), "must not hold a password"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments: tuple[str, ...], message: str, run: Run, tmp_path: Path) -> None:
+    Path("bad.csv").write_text("client,epsilon\na,1\nb,much\n")
+    Path("delta.csv").write_text("client,epsilon,delta\na,1,7\n")
+    Path("text.db").write_text("This is no database, but it is long enough to be looked at as if it were one.\n" * 9)
+    Path("folder").mkdir()
+    before = {path.name for path in tmp_path.iterdir()}
+    result = run("ledger", *arguments)
+    assert (result.code, result.out) == (2, "")
+    assert message in result.err.replace("\n", " ")
+    assert "Traceback" not in result.err
+    assert {path.name for path in tmp_path.iterdir()} - before <= {"ledger.db"}
+
+
+def test_a_bad_line_imports_nobody(run: Run) -> None:
+    Path("bad.csv").write_text("client,epsilon\na,1\nb,much\n")
+    run("ledger", "budgets", "set", "z", "--epsilon", 1)
+    run("ledger", "budgets", "import", "bad.csv")
+    with Ledger("sqlite:///ledger.db") as ledger, pytest.raises(InputError, match="knows no client 'a'"):
+        ledger.account("a")
+
+
+def test_configurations_whose_ledger_cannot_be_used(run: Run, tmp_path: Path) -> None:
+    for url, message in (
+        ("sqlite:////nowhere/at/all/ledger.db", "unable to open database file"),
+        ("postgresql://127.0.0.1:1/x", "cannot be used: connection"),
+        ("ledger.db", "must look like sqlite:///ledger.db"),
+    ):
+        path = config(tmp_path)
+        path.write_text(path.read_text().replace("sqlite:///ledger.db", url))
+        refused = run("run", path, "--out", "r")
+        assert refused.code == 2
+        assert message in refused.err.replace("\n", " ")
+        assert not Path("r").exists()
+    refused = run("run", config(tmp_path, "fedavg"), "--out", "r")
+    assert refused.code == 2
+    assert "'fedavg' adds no noise" in refused.err
+    assert not Path("r").exists()
+
+
+def test_compare_uses_the_ledger_too(run: Run, tmp_path: Path) -> None:
+    run("ledger", "budgets", "import", lifetimes(tmp_path, factor=5.0))
+    done = run("compare", config(tmp_path), "--methods", "idp-fedavg,exact", "--seeds", 1, "--out", "c")
+    assert done.code == 0
+    with Ledger("sqlite:///ledger.db") as ledger:
+        assert [part.rounds for part in ledger.account("client-1").parts] == [6, 6]
