@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench format clean
+.PHONY: help demo test bench soak format clean
 
 help:
-	@echo "make demo     train six methods on embedded data and compare them"
+	@echo "make demo     train six methods on embedded data and compare them; a run refused for lack of budget"
 	@echo "make test     style, types, architecture and tests"
 	@echo "make bench    timings, as ratios within one run"
+	@echo "make soak     a thousand kill -9 and a million clients for the ledger; takes half an hour"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the virtual environment"
 
@@ -29,11 +30,24 @@ $(VENV)/full: $(VENV)/base
 	@$(PIP) --editable '.[test]'
 	@touch $@
 
+# A command as a user would type it, in the demo's folder.
+step = cd demo && echo && echo "$$ nestegg $(1)" && $(CURDIR)/$(BIN)/nestegg $(1)
+
 demo: $(VENV)/base
 	@echo "Fifty clients, three privacy budgets, one model: when clients save budget early and spend it late, how much"
 	@echo "accuracy does privacy cost? Six methods on the same data and the same start; nobody exceeds a budget."
 	@rm -rf demo
 	@$(BIN)/nestegg compare examples/digits.toml --seeds 3 --out demo
+	@echo "A ledger remembers. Every client has a budget for life; a run on Monday takes a part of it, and the same run on"
+	@echo "Tuesday would take more than is left. It is refused before any client works, and planned anew from what is left."
+	@cp examples/ledger.toml examples/lifetimes.csv demo
+	@$(call step,ledger budgets import lifetimes.csv)
+	@$(call step,run ledger.toml --out monday)
+	@$(call step,run ledger.toml --out tuesday) || test $$? -eq 3
+	@$(call step,ledger replan tuesday)
+	@$(call step,run --resume tuesday)
+	@$(call step,ledger show)
+	@$(call step,ledger verify)
 
 test: $(VENV)/full
 	$(BIN)/ruff format --check .
@@ -44,6 +58,11 @@ test: $(VENV)/full
 
 bench: $(VENV)/full
 	@$(BIN)/python -m bench.run
+
+soak: $(VENV)/full
+	@$(BIN)/python -m bench.soak --kills 1000
+	@$(BIN)/python -m bench.soak --kills 100 --postgresql
+	@$(BIN)/python -m bench.ledger
 
 format: $(VENV)/full
 	@$(BIN)/ruff format .

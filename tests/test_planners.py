@@ -299,3 +299,14 @@ def test_what_makes_no_sense_is_an_input_error(call: Callable[[], object]) -> No
 
 def test_fedavg_can_be_replanned() -> None:
     assert plan(ANY_LENGTH, rounds=8, method="fedavg").replan(3).rounds == 5
+
+
+@pytest.mark.parametrize("method", ["adaptive-clipping", "dp-fedavg"])
+@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+def test_one_noise_for_all_whatever_their_histories(method: str, accountant: str) -> None:
+    made = plan(ANY_LENGTH, 10, method=method, accountant=accountant)
+    rest = made.replan(4, {"middle": [Charge(0.9, 2.0, 3)]})
+    first, *others = (row.noise_multiplier for row in rest.groups)
+    assert all(other == first for other in others)
+    assert min(first) > max(made.groups[0].noise_multiplier)
+    rest.verify()

@@ -23,6 +23,8 @@ from sqlalchemy import Connection, Row, insert, select, update
 from nestegg.errors import VerificationError
 from nestegg.ledger.tables import START, budgets, charges, clients, entries, groups, head, members, runs
 
+_text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
+
 
 class Position(NamedTuple):
     """A place in the log: the number and the hash of an entry. Noted elsewhere, it proves all that came before."""
@@ -165,12 +167,8 @@ def _link(previous: str, fields: tuple[Any, ...], rows: Iterable[tuple[Any, ...]
     """SHA-256 over the hash before, the entry and its rows."""
     digest = hashlib.sha256(f"{previous}\n{_text(fields)}\n".encode())
     for row in rows:
-        digest.update(_text(row).encode() + b"\n")
+        digest.update(f"{_text(row)}\n".encode())
     return digest.hexdigest()
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def _now() -> str:
