@@ -158,13 +158,69 @@ def test_reconciling_goes_to_the_safe_side_and_says_so(url: str) -> None:
             "Round 5 is in the checkpoint and was not in the ledger: it is charged now.",
         ]
         assert ledger.account("ada").parts[0].rounds == 5
-        assert "rounds 5 to 5" not in books.reconcile(4, "d")[0]
-        assert books.state.done == 4
-        assert [charge["state"] for charge in ledger.charges() if charge["group"] == "open"] == ["released"] * 4 + [
-            "lost"
+        with pytest.raises(
+            InputError, match="checkpoint of round 4 is not the one"
+        ):  # never seen, so not to be trusted
+            books.reconcile(4, "d")
+        assert books.reconcile(3, "c") == [
+            "The released result of rounds 4 to 5 is lost: it stays paid for, and is to be paid for again."
         ]
-        books.reserve(5)
-        assert ledger.account("ada").parts[0].rounds == 6  # round 5 is paid twice
+        states = [charge["state"] for charge in ledger.charges() if charge["group"] == "open"]
+        assert states == ["released"] * 3 + ["lost"] * 2
+        with pytest.raises(InputError, match="has gone back behind the checkpoint of round 5, which is void"):
+            books.reconcile(5, "e")
+        books.reserve(4)
+        assert ledger.account("ada").parts[0].rounds == 6  # round 4 is paid twice
+        ledger.verify()
+
+
+def test_a_plan_that_was_changed_meanwhile_stops_whoever_goes_by_the_old_one(url: str) -> None:
+    with begun(url) as (ledger, books):
+        claim = books.reserve(1)
+        ledger.set_budgets({"ada": Budget(3.0)})
+        ledger.books("monday").replan()
+        books.release(1, claim, "result 1")  # this one was paid for by the old plan
+        with pytest.raises(InputError, match="was planned anew meanwhile: it must be opened again"):
+            books.reserve(2)
+        spend(ledger.books("monday"), 5)
+        assert ledger.account("ada").epsilon == pytest.approx(3.0, rel=1e-3)
+        ledger.verify()
+
+
+def test_only_the_released_result_of_a_round_can_be_gone_back_to(url: str) -> None:
+    """Two copies of a run: what the loser of a round has on its disk never counts, now or later."""
+    with begun(url) as (_, books):
+        spend(books, 3)
+        for done, result in ((3, "the loser's"), (2, "the loser's"), (1, None), (0, "x")):
+            with pytest.raises(InputError, match=f"checkpoint of round {done} is not the one"):
+                books.reconcile(done, result)
+        assert books.reconcile(2, "result 2")
+        assert books.reconcile(0, None)
+
+
+def test_forgotten_rounds_are_charged_by_the_plan_they_were_made_by(tmp_path: Path) -> None:
+    url, backup = f"sqlite:///{tmp_path / 'ledger.db'}", tmp_path / "backup.db"
+    with begun(url) as (ledger, books):
+        spend(books, 1)
+        ledger.backup(backup)
+        spend(books, 3)
+        first, spent = books.plan, ledger.account("ada").epsilon
+    with Ledger(backup) as ledger:  # an old ledger was restored, and the rest planned anew before anybody noticed
+        ledger.set_budgets({"ada": Budget(3.0)})
+        books = ledger.books("monday")
+        books.replan()
+        assert len(books.reconcile(4, "result 4", first)) == 4
+        assert ledger.account("ada").epsilon == pytest.approx(spent, rel=1e-12)
+        assert books.plan.digest == first.digest
+        with pytest.raises(VerificationError, match="'ada' is over budget"):  # it is the truth
+            ledger.verify()
+    with begun(f"sqlite:///{tmp_path / 'other.db'}") as (ledger, books):
+        spend(books, 1)
+        stranger = two_groups(4.0)  # of a plan that this ledger has forgotten too
+        assert books.reconcile(2, "result 2", stranger)[0].startswith(
+            f"The plan {stranger.digest[:16]} of the checkpoint"
+        )
+        assert books.plans == [two_groups().digest, stranger.digest]
         ledger.verify()
 
 
@@ -300,6 +356,13 @@ TAMPERINGS = {
     "a replaced plan": "UPDATE plans SET content = (SELECT content FROM plans WHERE digest <> 'D') WHERE digest = 'D'",
     "a removed plan": "DELETE FROM plans WHERE digest = 'D'",
     "a moved head": "UPDATE head SET entry = 6",
+    "a budget after the end": "INSERT INTO budgets VALUES (1, 1000000, 99.0, 0.1)",
+    "a charge after the end": "INSERT INTO charges VALUES (1000000, 1, 0.5, 2.0)",
+    "a run from nowhere": "INSERT INTO runs VALUES (3, 'sunday')",
+    "a group from nowhere": "INSERT INTO groups VALUES (9, 2, 'nobody')",
+    "a member from nowhere": "INSERT INTO members VALUES (1, 9)",
+    "a client from nowhere": "INSERT INTO clients VALUES (9, 'zoe')",
+    "a budget of nobody": "INSERT INTO budgets VALUES (77, 1, 5.0, 0.1)",
 }
 
 
@@ -456,8 +519,12 @@ def test_a_backup_while_rounds_go_on_is_a_ledger_of_one_moment(url: str, tmp_pat
     ("bad", "message"),
     [
         ("ledger.db", "must look like sqlite:///ledger.db"),
-        ("sqlite://", "must be a file"),
-        ("mysql://localhost/x", "must be a file"),
+        ("sqlite://", "must look like"),
+        ("mysql://localhost/x", "must look like"),
+        ("sqlite+pysqlite:///x.db", "must look like"),
+        ("sqlite:///x.db?mode=ro", "without anything after it"),
+        ("postgresql://localhost/x?password=secret", "must not hold a password"),
+        ("postgresql://localhost/x?host=a&host=b&port=1", "cannot be used"),
         ("nonsense://x", "must"),
         ("postgresql://ada:secret@localhost/x", r"must not hold a password.*PGPASSWORD"),
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be used: connection"),

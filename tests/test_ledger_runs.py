@@ -58,7 +58,6 @@ def test_a_second_run_is_refused_and_then_planned_anew(method: str, run: Run, tm
     assert "Go on: nestegg run --resume tuesday" in replanned.out
     resumed = run("run", "--resume", "tuesday")
     assert resumed.code == 0
-    assert "The run goes on by the plan" in resumed.err
     load_plan("tuesday/plan.json").verify()
     with Ledger("sqlite:///ledger.db") as ledger:
         ledger.verify()

@@ -19,6 +19,7 @@ from nestegg.files import write_atomically
 from nestegg.report.charts import comparison_chart, save_charts
 from nestegg.roster import make_plan
 from nestegg.runs import Task, start_run
+from nestegg.runs.payment import check_ledger
 from nestegg.training import RoundReport
 
 # A method by name; the two compositions and the smallest-budget variants of the paper's own method are told apart.
@@ -60,7 +61,10 @@ def compare(
         raise InputError(f"methods = {','.join(names)!r} must name at least one method, and none twice.")
     for name in names:
         one_of("methods", name, VARIANTS)
-        Task(variant(config, name, config.training.seed), make_plan(variant(config, name, config.training.seed)))
+        tried = variant(config, name, config.training.seed)
+        plan = make_plan(tried)
+        Task(tried, plan)
+        check_ledger(tried, plan)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder.")
     outcomes = []

@@ -136,9 +136,9 @@ def changed(config: Config, section: str, **values: Any) -> Config:
     return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
 
 
-def ledger_url(config: Config, folder: Path) -> str:
-    """The ledger of a run in a folder."""
-    return config.ledger.url or f"{_FILE_URL}{(folder / 'ledger.db').absolute()}"
+def ledger_of(config: Config, folder: Path) -> str | Path:
+    """The ledger of a run in a folder: the URL it names, or its own file."""
+    return config.ledger.url or folder / "ledger.db"
 
 
 def to_toml(config: Config) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from nestegg.cli import tables
-from nestegg.config import Config, ledger_url, load_config
+from nestegg.config import Config, ledger_of, load_config
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.ledger import Account, Ledger
@@ -30,6 +30,8 @@ Place = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 DEFAULT = "ledger.db"
+CHARGE_COLUMNS = ("entry", "at", "run", "round", "group", "sampling_rate", "noise_multiplier", "state")
+ACCOUNT_COLUMNS = ("client", "epsilon", "delta", "epsilon_spent", "epsilon_left", "runs")
 
 
 @app.command()
@@ -43,7 +45,7 @@ def show(
     if client is not None and run is not None:
         raise InputError("give either --client or --run.")
     console = Console()
-    with Ledger(_url(place), read_only=True) as ledger:
+    with Ledger(_where(place), read_only=True) as ledger:
         if client is not None:
             account = ledger.account(client)
             content = _account(account)
@@ -79,8 +81,9 @@ def set_budget(
     place: Place = DEFAULT,
 ) -> None:
     """Give a client a lifetime budget, or another one."""
-    with Ledger(_url(place)) as ledger:
-        ledger.set_budgets({client: Budget(epsilon, delta)})
+    budget = Budget(epsilon, delta)
+    with Ledger(_where(place)) as ledger:
+        ledger.set_budgets({client: budget})
     _say(f"{client} may spend ε = {epsilon:g} at δ = {delta:g}.")
 
 
@@ -92,7 +95,7 @@ def import_budgets(
 ) -> None:
     """Give many clients their lifetime budgets: all of them, or, if a line is wrong, none."""
     given = read_budgets(file, delta)
-    with Ledger(_url(place)) as ledger:
+    with Ledger(_where(place)) as ledger:
         ledger.set_budgets(given)
     _say(f"{len(given)} clients have their budgets.")
 
@@ -105,7 +108,7 @@ def verify(
     place: Place = DEFAULT,
 ) -> None:
     """Walk the whole chain and recompute every account; prints the head, which is worth noting down elsewhere."""
-    with Console(stderr=True).status("Reading the log …"), Ledger(_url(place), read_only=True) as ledger:
+    with Console(stderr=True).status("Reading the log …"), Ledger(_where(place), read_only=True) as ledger:
         position, accounts = ledger.verify(head)
     clients = sum(account.clients for account in accounts)
     _say(f"The ledger holds: {position.entry} entries, {clients} clients, nobody is over budget. Head {position.hash}")
@@ -120,9 +123,13 @@ def export(
     """Write all charges, or all accounts, as CSV or JSON lines."""
     if file.suffix not in (".csv", ".jsonl"):
         raise InputError(f"{file} must end in .csv or .jsonl.")
-    with Ledger(_url(place), read_only=True) as ledger:
-        rows = ({"client": name, **_numbers(one)} for name, one in ledger.clients()) if accounts else ledger.charges()
-        write_atomically(file, _csv(rows) if file.suffix == ".csv" else _lines(rows))
+    with Ledger(_where(place), read_only=True) as ledger:
+        if accounts:
+            rows: Iterable[dict[str, Any]] = ({"client": name, **_numbers(one)} for name, one in ledger.clients())
+        else:
+            rows = ledger.charges()
+        columns = ACCOUNT_COLUMNS if accounts else CHARGE_COLUMNS
+        write_atomically(file, _csv(columns, rows) if file.suffix == ".csv" else _lines(rows))
     _say(f"Written to {file}.")
 
 
@@ -132,15 +139,19 @@ def replan(
     place: Place = DEFAULT,
 ) -> None:
     """Plan the rounds that are left of a run anew, from what its clients have really spent, here and elsewhere."""
-    config = _run_config(Path(run))
-    url, name = (ledger_url(config, Path(run)), config.ledger.run or "") if config else (_url(place), run)
-    with Ledger(url) as ledger:
-        plan = ledger.books(name).replan()
+    folder = Path(run)
+    if is_folder := _run_config(folder) is not None:
+        from nestegg.runs import replan_run
+
+        plan = replan_run(folder, lambda sentence: Console(stderr=True, soft_wrap=True).print(sentence, markup=False))
+    else:
+        with Ledger(_where(place)) as ledger:
+            plan = ledger.books(run).replan()
     console = Console()
     console.print(tables.groups_table(plan))
     console.print(tables.spending_table(plan))
-    go_on = f" Go on: nestegg run --resume {run}" if config else ""
-    _say(f"Run {name} has a new plan, {plan.digest[:16]}, from what is left.{go_on}")
+    go_on = f" Go on: nestegg run --resume {run}" if is_folder else ""
+    _say(f"{run} has a new plan, {plan.digest[:16]}, from what is left.{go_on}")
 
 
 @app.command()
@@ -149,21 +160,25 @@ def backup(
     place: Place = DEFAULT,
 ) -> None:
     """Copy the ledger as it is now into a file that is a ledger itself; runs go on meanwhile."""
-    with Ledger(_url(place), read_only=True) as ledger:
+    with Ledger(_where(place), read_only=True) as ledger:
         ledger.backup(file)
     _say(f"Written to {file}.")
 
 
-def _url(place: str) -> str:
-    """The URL that somebody means who names a URL, a file, or the folder of a run."""
+def _where(place: str) -> str | Path:
+    """The ledger that somebody means who names a URL, a file, or the folder of a run."""
     if "://" in place:
         return place
     config = _run_config(Path(place))
-    return ledger_url(config, Path(place)) if config else f"sqlite:///{Path(place).absolute()}"
+    return ledger_of(config, Path(place)) if config else Path(place)
 
 
 def _run_config(folder: Path) -> Config | None:
-    return load_config(folder / "config.toml") if (folder / "config.toml").is_file() else None
+    try:
+        is_run = (folder / "config.toml").is_file()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{str(folder)[:60]!r} is not a file name: {error}.") from None
+    return load_config(folder / "config.toml") if is_run else None
 
 
 def _numbers(account: Account) -> dict[str, Any]:
@@ -187,14 +202,11 @@ def _account(account: Account) -> dict[str, Any]:
     }
 
 
-def _csv(rows: Iterable[dict[str, Any]]) -> str:
+def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
     text = io.StringIO()
-    writer = None
-    for row in rows:
-        if writer is None:
-            writer = csv.DictWriter(text, list(row))
-            writer.writeheader()
-        writer.writerow(row)
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 

@@ -192,7 +192,7 @@ def accounts_table(accounts: Sequence[Account]) -> Table:
 
 def client_table(account: Account) -> Table:
     """A client's account, run by run. ε of several runs do not add up: together they are less."""
-    title = f"{account.example}: budget ε = {account.budget.epsilon:g} at δ = {account.budget.delta:g}"
+    title = f"{escape(account.example)}: budget ε = {account.budget.epsilon:g} at δ = {account.budget.delta:g}"
     table = _table(title, "group", "rounds paid", "ε by itself", first="run")
     for part in account.parts:
         table.add_row(escape(part.run), escape(part.group), str(part.rounds), _number(account.within(part.run)))
@@ -205,7 +205,7 @@ def client_table(account: Account) -> Table:
 
 def run_table(name: str, state: RunState, plan: Plan, groups: dict[str, Account]) -> Table:
     """A run's groups, each by the account of its member that has the least left."""
-    title = f"{name}: {state.done} of {plan.rounds} rounds released"
+    title = f"{escape(name)}: {state.done} of {plan.rounds} rounds released"
     headings = ("clients", "budget ε", "ε in other runs", "ε here", "ε together", "ε left")
     table = _table(title, *headings)
     for row in plan.groups[:_SHOWN]:

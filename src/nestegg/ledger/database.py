@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, MetaData, Table, create_engine, event, insert, select, update
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from nestegg.errors import InputError
@@ -27,21 +27,26 @@ class Database:
     """Transactions on a ledger's tables; opening creates them, migrates them, or says why it cannot.
 
     Args:
-        url: `sqlite:///path`, or `postgresql://user@host/name`, whose password comes from PGPASSWORD or a pgpass file.
+        where: a file, or its URL `sqlite:///path`, or `postgresql://user@host/name`, whose password comes from
+            PGPASSWORD or a pgpass file.
         read_only: nothing is created, migrated or changed; writers are not in the way and not held up.
     """
 
-    def __init__(self, url: str, read_only: bool = False) -> None:
-        self.url = checked_url(url)
+    def __init__(self, where: str | Path, read_only: bool = False) -> None:
+        self.url = file_url(where) if isinstance(where, Path) else checked_url(where)
         self.read_only = read_only
         self.place = place(self.url)
-        if read_only and self.url.get_backend_name() == "sqlite" and not Path(str(self.url.database)).is_file():
-            raise InputError(f"{self.place} does not exist.")
+        if self.url.get_backend_name() == "sqlite":
+            file = Path(self.place)
+            if file.is_dir():
+                raise InputError(f"{file} is a folder; a ledger is a file.")
+            if read_only and not file.exists():
+                raise InputError(f"{file} does not exist.")
+            if not read_only and file.exists() and file.stat().st_size:
+                self._version(_engine(self.url, read_only=True))  # what is no ledger stays as it is, to the byte
         self._engine = _engine(self.url, read_only)
         try:
-            with self._transaction(write=False) as connection:
-                version = tables.version_of(connection, self.place)
-            if version < len(tables.MIGRATIONS):
+            if self._version(self._engine) < len(tables.MIGRATIONS):
                 self._migrate()
         except BaseException:
             self.close()
@@ -67,12 +72,20 @@ class Database:
             yield connection
 
     @contextmanager
-    def _transaction(self, write: bool) -> Iterator[Connection]:
+    def _transaction(self, write: bool, engine: Engine | None = None) -> Iterator[Connection]:
+        chosen = engine or self._engine
         try:
-            with self._engine.connect().execution_options(nestegg_write=write) as connection, connection.begin():
+            with chosen.connect().execution_options(nestegg_write=write) as connection, connection.begin():
                 yield connection
-        except DBAPIError as error:
+        except (SQLAlchemyError, UnicodeError) as error:
             raise InputError(f"the ledger {self.place} cannot be used: {_reason(error)}") from None
+
+    def _version(self, engine: Engine) -> int:
+        try:
+            with self._transaction(write=False, engine=engine) as connection:
+                return tables.version_of(connection, self.place)
+        finally:
+            engine.dispose()
 
     def _migrate(self) -> None:
         """Bring older tables up to date in one transaction, after a backup; an empty database gets all of them."""
@@ -89,28 +102,34 @@ class Database:
             connection.execute(update(tables.head).values(version=len(tables.MIGRATIONS)))
 
 
+def file_url(path: Path) -> URL:
+    """The URL of a file, whatever its name."""
+    return URL.create("sqlite", database=str(path.absolute()))
+
+
 def checked_url(text: str) -> URL:
     """A URL of a ledger, as SQLAlchemy reads it.
 
     Raises:
         InputError: it is none, or it holds a password, which would end up in run folders.
     """
-    shown = f"ledger.url = {text!r}"
+    wanted = "must look like sqlite:///ledger.db or postgresql://user@host/name"
     try:
         url = make_url(text)
-        backend = url.get_backend_name()
-    except (ArgumentError, NoSuchModuleError, ValueError):
-        raise InputError(f"{shown} must look like sqlite:///ledger.db or postgresql://user@host/name.") from None
-    if url.password is not None:
+    except (ArgumentError, ValueError):
+        raise InputError(f"ledger.url = {text!r} {wanted}.") from None
+    if url.password is not None or "password" in url.query:
         raise InputError(
-            f"ledger.url = {url.render_as_string()!r} must not hold a password, which would be copied into every run: "
-            "PGPASSWORD or a pgpass file can give it."
+            "ledger.url must not hold a password, which would be copied into every run: PGPASSWORD or a pgpass file "
+            "can give it."
         )
-    if backend == "sqlite" and url.database not in (None, "", ":memory:"):
-        return url.set(drivername="sqlite")
-    if backend == "postgresql":
+    if url.drivername == "sqlite" and text.startswith("sqlite:///") and url.database not in (None, "", ":memory:"):
+        if url.query or "\0" in text:
+            raise InputError(f"ledger.url = {text!r} must be the name of a file, without anything after it.")
+        return file_url(Path(text.removeprefix("sqlite:///")))
+    if url.drivername in ("postgresql", "postgresql+psycopg"):
         return url.set(drivername="postgresql+psycopg")
-    raise InputError(f"{shown} must be a file, as in sqlite:///ledger.db, or postgresql://user@host/name.")
+    raise InputError(f"ledger.url = {text!r} {wanted}.")
 
 
 def place(url: URL) -> str:
@@ -131,7 +150,7 @@ def copy_to_file(source: Connection, path: Path) -> None:
         for column in table.columns:
             column.type = column.type.as_generic()
     try:
-        engine = _engine(make_url(f"sqlite:///{beside}"), read_only=False)
+        engine = _engine(file_url(beside), read_only=False)
         with engine.connect().execution_options(nestegg_write=True) as target, target.begin():
             found.create_all(target)
             for table in found.sorted_tables:
@@ -140,7 +159,7 @@ def copy_to_file(source: Connection, path: Path) -> None:
                     target.execute(insert(table), [dict(row) for row in batch])
         engine.dispose()
         os.rename(beside, path)
-    except (DBAPIError, OSError) as error:
+    except (SQLAlchemyError, OSError) as error:
         raise InputError(f"{path} cannot be written: {_reason(error)}") from None
     finally:
         beside.unlink(missing_ok=True)
@@ -160,7 +179,7 @@ def _engine(url: URL, read_only: bool) -> Engine:
     path = Path(str(url.database)).absolute()
     mode = "ro" if read_only else "rwc"
     if read_only and not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists():
-        mode += "&immutable=1"  # nobody can write here, and SQLite could not make the files by which it would notice
+        mode += "&immutable=1"  # we cannot make the files by which SQLite would notice that others write
 
     def connect() -> sqlite3.Connection:
         uri = f"{path.as_uri()}?mode={mode}"
@@ -188,6 +207,8 @@ def _postgresql(url: URL, read_only: bool) -> Engine:
         engine = create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _PATIENCE})
     except ImportError:
         raise InputError("a ledger on PostgreSQL needs psycopg: pip install 'nestegg[postgresql]'.") from None
+    except ArgumentError as error:
+        raise InputError(f"the ledger {place(url)} cannot be used: {_reason(error)}") from None
 
     @event.listens_for(engine, "connect")
     def set_up(connection: Any, _: Any) -> None:
@@ -204,8 +225,10 @@ def _postgresql(url: URL, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        if not connection.get_execution_options().get("nestegg_write"):
-            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        # A writer must see what was committed while it waited for its turn, whatever the database's default is.
+        write = connection.get_execution_options().get("nestegg_write")
+        level = "READ COMMITTED" if write else "REPEATABLE READ"
+        connection.exec_driver_sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
 
     return engine
 

@@ -23,9 +23,16 @@ def check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:
         raise InputError(f"members has {len(set(members_))} different clients; the plan is for {plan.clients}.")
 
 
+def checked_name(name: str) -> str:
+    """A client's name, which is the same however it is written down."""
+    if not name or name != name.strip() or not name.isprintable():
+        raise InputError(f"client = {name!r} must be a name without spaces around it or unprintable characters.")
+    return name
+
+
 def client_numbers(connection: Connection, names: Iterable[str]) -> dict[str, int]:
     """The number of every client; those not known get one."""
-    wanted = list(names)
+    wanted = [checked_name(name) for name in names]
     numbers: dict[str, int] = {}
     for start in range(0, len(wanted), CHUNK):
         chosen = clients.c.name.in_(wanted[start : start + CHUNK])

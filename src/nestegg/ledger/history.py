@@ -20,10 +20,12 @@ class RunState:
         plan: digest of the plan in force.
         plans: digests of all its plans.
         groups: its groups, by number, in the order of the plan.
+        members: how many clients are in it.
         paid: the reservation of every round, by number of entry.
         done: rounds whose results count.
         claim: hash of the reservation that is open, or None; `done + 1` is its round.
-        result: digest of the checkpoint of round `done`.
+        results: digest of the checkpoint of every round that is done.
+        lost: rounds that were done once, and then lost.
     """
 
     number: int
@@ -32,10 +34,12 @@ class RunState:
     at: str
     plans: list[str]
     groups: dict[int, str]
+    members: int
     paid: dict[int, int] = field(default_factory=dict)
     done: int = 0
     claim: str | None = None
-    result: str | None = None
+    results: dict[int, str | None] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
 
 
 @dataclass
@@ -90,7 +94,9 @@ class History:
             (name,), rows = entry.rows[0], entry.rows[1:]
             groups = dict(rows[: entry.detail["groups"]])
             digest = entry.detail["plan"]
-            self.runs[entry.number] = RunState(entry.number, name, digest, entry.at, [digest], groups)
+            self.runs[entry.number] = RunState(
+                entry.number, name, digest, entry.at, [digest], groups, len(rows) - len(groups)
+            )
             return
         if entry.run is None:
             return
@@ -107,9 +113,12 @@ class History:
         elif entry.kind == "retry":
             run.claim = entry.hash
         elif entry.kind in ("release", "rewind"):
-            run.done, run.claim, run.result = round_, None, entry.detail["result"]
+            run.done, run.claim = round_, None
             if entry.kind == "release":
+                run.results[round_] = entry.detail["result"]
                 self.rounds[run.paid[round_]].state = "released"
             else:
                 for later in [r for r in run.paid if r > round_]:
+                    run.lost.add(later)
+                    run.results.pop(later, None)
                     self.rounds[run.paid.pop(later)].state = "lost"

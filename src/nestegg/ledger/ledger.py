@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from nestegg.errors import InputError, VerificationError
 from nestegg.ledger.accounts import Account, client_account, peer_account
@@ -18,12 +18,12 @@ from nestegg.ledger.history import History
 from nestegg.ledger.log import Entry, Position
 from nestegg.ledger.peers import Peers, each_client, find_peers
 from nestegg.ledger.plans import load_stored_plan, store_plan
-from nestegg.ledger.tables import charges, clients, runs
+from nestegg.ledger.tables import budgets, charges, clients, groups, members, runs
 from nestegg.planning import Budget, Plan
 
 
 class Ledger:
-    """A ledger at a URL, created if it is not there.
+    """A ledger in a file or at a URL, created if it is not there.
 
     >>> import tempfile, nestegg
     >>> with tempfile.TemporaryDirectory() as folder, Ledger(f"sqlite:///{folder}/ledger.db") as ledger:
@@ -36,8 +36,8 @@ class Ledger:
     1.523 of 10
     """
 
-    def __init__(self, url: str, read_only: bool = False) -> None:
-        self._database = Database(url, read_only)
+    def __init__(self, where: str | Path, read_only: bool = False) -> None:
+        self._database = Database(where, read_only)
         self.place = self._database.place
 
     def __enter__(self) -> Self:
@@ -101,17 +101,11 @@ class Ledger:
         with self._database.reading() as connection:
             return client_account(connection, client, self.place)
 
-    def accounts(self, run: str | None = None) -> list[Account]:
-        """The accounts of all peers, or of those in a run."""
+    def accounts(self) -> list[Account]:
+        """The accounts of all peers."""
         with self._database.reading() as connection:
             history = self._history(connection)
-            number = None
-            if run is not None:
-                state = history.run_named(run)
-                if state is None:
-                    raise InputError(f"{self.place} knows no run {run!r}.")
-                number = state.number
-            return [peer_account(history, peers) for peers in find_peers(connection, number)]
+            return [peer_account(history, peers) for peers in find_peers(connection)]
 
     def charges(self) -> Iterator[dict[str, Any]]:
         """Every charge there is, a group a round, in the order of the log."""
@@ -173,6 +167,7 @@ class Ledger:
                 raise VerificationError(
                     f"{self.place}: no entry has the noted hash {noted}: the log was cut or rewritten."
                 )
+            self._check_counts(connection, history)
             found = [peer_account(history, peers) for peers in find_peers(connection)]
         over = [account for account in found if account.is_over]
         if over:
@@ -181,6 +176,15 @@ class Ledger:
                 f"{over[0].budget.epsilon:g} is spent."
             )
         return history.position, found
+
+    def _check_counts(self, connection: Connection, history: History) -> None:
+        """No table may hold more than the log tells of."""
+        groups_ = sum(len(run.groups) for run in history.runs.values())
+        members_ = sum(run.members for run in history.runs.values())
+        known = connection.execute(select(func.count(budgets.c.client.distinct()))).scalar_one()
+        for table, count in ((runs, len(history.runs)), (groups, groups_), (members, members_), (clients, known)):
+            if connection.execute(select(func.count()).select_from(table)).scalar_one() != count:
+                raise VerificationError(f"{self.place}: the table {table.name!r} has rows that no entry tells of.")
 
     def _check_charges(self, entry: Entry, plan: Plan) -> None:
         """A reservation must be what its run's plan says."""

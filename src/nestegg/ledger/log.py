@@ -115,8 +115,8 @@ def walk(connection: Connection, after: Position, place: str) -> Iterator[Entry]
         yield Entry(number, kind, at, run, round_, json.loads(detail), link, rows)
     if last != end(connection):
         raise VerificationError(f"{place}: the log ends at entry {last.entry}, not where its head says.")
-    for left in (spent, given):
-        left.of(last.entry + 1, f"{place}: entry {last.entry}")
+    if spent.is_more or given.is_more:
+        raise VerificationError(f"{place}: rows come after the end of the log, which is entry {last.entry}.")
 
 
 class _Rows:
@@ -125,6 +125,11 @@ class _Rows:
     def __init__(self, rows: Iterable[Row[Any]] = ()) -> None:
         self._rows = iter(rows)
         self._next = next(self._rows, None)
+
+    @property
+    def is_more(self) -> bool:
+        """Whether rows are left."""
+        return self._next is not None
 
     def of(self, entry: int, what: str) -> tuple[tuple[Any, ...], ...]:
         """The rows of an entry, without its number; rows of an earlier one belong to nobody."""

@@ -46,7 +46,7 @@ def find_peers(connection: Connection, run: int | None = None) -> list[Peers]:
         counts.setdefault((epsilon, delta, taken), [client, 0])[1] += 1
     names = dict(_named(connection, [first for first, _ in counts.values()]))
     return [
-        Peers(Budget(epsilon, delta), taken, count, names[first])
+        Peers(Budget(epsilon, delta), taken, count, names.get(first, f"number {first}"))
         for (epsilon, delta, taken), (first, count) in counts.items()
     ]
 

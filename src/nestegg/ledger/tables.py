@@ -6,6 +6,7 @@ Spending is group rows, not client rows: a round of a million clients in a thous
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
@@ -124,14 +125,15 @@ def version_of(connection: Connection, place: str) -> int:
     names = inspect(connection).get_table_names()
     if not names:
         return 0
-    found = None
+    found: list[Any] = []
     if head.name in names and {column["name"] for column in inspect(connection).get_columns(head.name)} >= {"format"}:
-        found = connection.exec_driver_sql("SELECT format, version FROM head").first()
-    if found is None or found[0] != FORMAT:
+        found = list(connection.exec_driver_sql("SELECT format, version FROM head").all())
+    if len(found) != 1 or found[0][0] != FORMAT or not isinstance(found[0][1], int):
         raise InputError(f"{place} is not a ledger: it holds the table {names[0]!r} and no head of a nestegg ledger.")
-    if found[1] > len(MIGRATIONS):
+    version: int = found[0][1]
+    if version > len(MIGRATIONS):
         raise InputError(
-            f"{place} is a ledger of version {found[1]}; this nestegg knows versions up to {len(MIGRATIONS)}. "
+            f"{place} is a ledger of version {version}; this nestegg knows versions up to {len(MIGRATIONS)}. "
             "A newer nestegg must open it."
         )
-    return int(found[1])
+    return version

@@ -83,6 +83,8 @@ def _clients_in(path: Path | str, columns: Sequence[str]) -> Iterator[tuple[str,
             for line, row in reader(file, str(path), columns):
                 where = f"{path} line {line}"
                 given = row.get("client")
+                if not isinstance(given, str | int | None) or isinstance(given, bool):
+                    raise InputError(f"{where}: client = {given!r} must be a name.")
                 client = "" if given is None else str(given).strip()
                 if not client:
                     raise InputError(f"{where}: client is missing.")

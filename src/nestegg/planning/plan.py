@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -96,7 +97,7 @@ class Plan:
         """σ^t, the harmonic mean over all clients (Algorithm 1, line 10)."""
         return tuple(harmonic_mean(self.groups, [row.noise_multiplier for row in self.groups]).tolist())
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of the plan's decisions: the name under which others may refer to exactly this plan."""
         decisions = self._decisions()

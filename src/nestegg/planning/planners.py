@@ -164,7 +164,7 @@ def _guess(sigma: Array, t: int) -> Array | None:
 def _reachable(noise: Array, groups: Sequence[Group]) -> Array:
     """The noise, unless there is a group whose budget no noise can meet."""
     for sigma, group in zip(noise, groups, strict=True):
-        if not np.isfinite(sigma):
+        if not sigma <= MAX_NOISE:
             raise InputError(
                 f"group {group.name!r}: epsilon = {group.budget.epsilon:g} at delta = {group.budget.delta:g} cannot be "
                 "met by any noise, with what is spent already, as far as this accountant can show."

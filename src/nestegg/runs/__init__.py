@@ -1,4 +1,4 @@
-"""Runs: start one, go on with one."""
+"""Runs: start one, go on with one, plan anew what is left of one."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 from nestegg.config import Config, changed, check_method_keys
 from nestegg.errors import InputError
-from nestegg.planning import save_plan
+from nestegg.ledger import RunBooks
+from nestegg.planning import Plan, save_plan
 from nestegg.roster import make_plan
 from nestegg.runs.folder import RunFolder
-from nestegg.runs.payment import check_ledger, new_run_name, paying
-from nestegg.runs.task import NOT_FOR_RELEASE, OnRound, Say, Task, resolved
+from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
+from nestegg.runs.task import NOT_FOR_RELEASE, OnRound, Say, Task, config_digest, resolved
+from nestegg.training import AdaptiveClipping
 
-__all__ = ["NOT_FOR_RELEASE", "RunFolder", "Task", "resume_run", "rounds_left", "start_run"]
+__all__ = ["NOT_FOR_RELEASE", "RunFolder", "Task", "replan_run", "resume_run", "rounds_left", "start_run"]
 
 
 def start_run(
@@ -27,16 +29,39 @@ def start_run(
     config = changed(resolved(config, plan), "ledger", run=new_run_name(folder))
     task = Task(config, plan)
     check_ledger(config, plan)
-    RunFolder(folder).create(config, plan)
-    return _go_on(folder, on_round, say, task)
+    run = RunFolder(folder)
+    run.create(config, plan)
+    with run.locked(), paying(config, folder, plan) as payment:
+        return task.run(run, payment, on_round, say)
 
 
 def resume_run(
     folder: Path, on_round: OnRound = lambda report: None, say: Say = lambda sentence: None
 ) -> dict[str, Any]:
     """Go on where a run stopped; a run that is complete is only summed up again."""
-    RunFolder(folder).plan()  # whether it is a run at all
-    return _go_on(folder, on_round, say)
+    run = RunFolder(folder)
+    config, plan = run.config(), run.plan()
+    with run.locked(), paying(config, folder, plan) as payment:
+        _reconcile(run, config, plan, payment, say)
+        return Task(config, payment.plan).run(run, payment, on_round, say)
+
+
+def replan_run(folder: Path, say: Say = lambda sentence: None) -> Plan:
+    """Plan the rounds that are left of a run anew, from what everybody in it has spent."""
+    run = RunFolder(folder)
+    config, plan = run.config(), run.plan()
+
+    def acceptable(made: Plan) -> None:
+        if made.method == "adaptive-clipping":
+            AdaptiveClipping(**config.privacy.adaptive.model_dump()).check(made)
+
+    with run.locked(), paying(config, folder, plan) as books:
+        if not isinstance(books, RunBooks):
+            raise InputError(f"{folder} has no noise and no account, so there is nothing to plan anew.")
+        _reconcile(run, config, plan, books, say)
+        made = books.replan(acceptable)
+        save_plan(made, folder / "plan.json")
+        return made
 
 
 def rounds_left(folder: Path) -> int:
@@ -45,13 +70,15 @@ def rounds_left(folder: Path) -> int:
     return max(run.plan().rounds - len(run.lines()), 0)
 
 
-def _go_on(path: Path, on_round: OnRound, say: Say, task: Task | None = None) -> dict[str, Any]:
-    """Train what is left, by the plan that the ledger has in force."""
-    folder = RunFolder(path)
-    config, plan = folder.config(), folder.plan()
-    with folder.locked(), paying(config, path, plan) as (in_force, payment):
-        if in_force.digest != plan.digest:
-            save_plan(in_force, path / "plan.json")
-            say(f"The run goes on by the plan {in_force.digest[:16]}, made anew.")
-            task = None
-        return (task or Task(config, in_force)).run(folder, payment, on_round, say)
+def _reconcile(run: RunFolder, config: Config, plan: Plan, payment: Payment, say: Say) -> None:
+    """Bring the ledger and the folder into agreement: what the checkpoint holds, and which plan is in force."""
+    saved = run.load_checkpoint()
+    made_by = saved.facts.get("plan") if saved else plan.digest
+    if saved and (saved.facts.get("config") != config_digest(config) or made_by not in (*payment.plans, plan.digest)):
+        raise InputError(f"the checkpoint in {run.path} is a checkpoint of another configuration.")
+    done = int(saved.facts["round"]) if saved else 0
+    for sentence in payment.reconcile(done, saved.digest if saved else None, plan if made_by == plan.digest else None):
+        say(sentence)
+    if payment.plan.digest != plan.digest:
+        save_plan(payment.plan, run.path / "plan.json")
+        say(f"The run goes on by the plan {payment.plan.digest[:16]}, made anew.")

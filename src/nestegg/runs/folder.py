@@ -69,6 +69,8 @@ class RunFolder:
         """Keep other processes away."""
         try:
             with FileLock(self.path / ".lock", timeout=0):
+                for torn in self.path.glob(".*.[0-9]*"):  # a result that was never released shall not lie about
+                    torn.unlink()
                 yield
         except Timeout:
             raise InputError(f"{self.path} is in use: another process is at work on this run.") from None

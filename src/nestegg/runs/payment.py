@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from nestegg.config import Config, ledger_url
+from nestegg.config import Config, ledger_of
 from nestegg.errors import InputError
 from nestegg.ledger import Account, Ledger
 from nestegg.planning import Plan
@@ -19,10 +20,14 @@ class Payment(Protocol):
     """What a run needs of its ledger; see `RunBooks`."""
 
     @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+
+    @property
     def plans(self) -> Sequence[str]:
         """Digests of the plans it has had."""
 
-    def reconcile(self, done: int, result: str | None) -> list[str]:
+    def reconcile(self, done: int, result: str | None, plan: Plan | None = None) -> list[str]:
         """Bring ledger and checkpoint into agreement."""
 
     def check_rest(self) -> None:
@@ -42,9 +47,10 @@ class NoPayment:
     """Training without noise: there is no account that it could be charged to."""
 
     def __init__(self, plan: Plan) -> None:
+        self.plan = plan
         self.plans = [plan.digest]
 
-    def reconcile(self, done: int, result: str | None) -> list[str]:
+    def reconcile(self, done: int, result: str | None, plan: Plan | None = None) -> list[str]:
         """There is no ledger to disagree."""
         return []
 
@@ -65,7 +71,8 @@ class NoPayment:
 
 def new_run_name(folder: Path) -> str:
     """A name for a run in a ledger: that of its folder, told apart from others of the same name."""
-    return f"{folder.name}-{secrets.token_hex(4)}"
+    readable = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.name)
+    return f"{readable}-{secrets.token_hex(4)}"
 
 
 def check_ledger(config: Config, plan: Plan) -> None:
@@ -78,16 +85,15 @@ def check_ledger(config: Config, plan: Plan) -> None:
 
 
 @contextmanager
-def paying(config: Config, folder: Path, plan: Plan) -> Iterator[tuple[Plan, Payment]]:
-    """The plan in force and the books of a run, which begins here if its ledger does not know it."""
+def paying(config: Config, folder: Path, plan: Plan) -> Iterator[Payment]:
+    """The books of a run, which begins here if its ledger does not know it."""
     if plan.method == "fedavg":
-        yield plan, NoPayment(plan)
+        yield NoPayment(plan)
         return
-    with Ledger(ledger_url(config, folder)) as ledger:
+    with Ledger(ledger_of(config, folder)) as ledger:
         name = config.ledger.run or ""
         if ledger.has_run(name):
-            books = ledger.books(name)
+            yield ledger.books(name)
         else:
             roster = make_roster(config)
-            books = ledger.begin(name, plan, roster.clients, roster.budgets)
-        yield books.plan, books
+            yield ledger.begin(name, plan, roster.clients, roster.budgets)

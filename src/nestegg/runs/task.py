@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -72,9 +72,7 @@ class Task:
         A round is paid for, on disk, before any client works for it, and out once its checkpoint is written and the
         ledger says so. Only then does anybody hear of it.
         """
-        state, lines, result = self._restore(folder, payment.plans)
-        for sentence in payment.reconcile(state.round, result):
-            say(sentence)
+        state, lines = self._restore(folder, say)
         resume = f"nestegg run --resume {folder.path}"
         try:
             payment.check_rest()
@@ -98,26 +96,25 @@ class Task:
             raise StoppedError(f"{error} The run can go on: {resume}") from None
 
     def _save(self, folder: RunFolder, state: State, line: str) -> str:
-        facts = {"round": state.round, "clip_norm": repr(state.clip_norm), "line": line, "config": self._digest()}
+        facts = {
+            "round": state.round,
+            "clip_norm": repr(state.clip_norm),
+            "line": line,
+            "config": config_digest(self.config),
+        }
         return folder.save_checkpoint({"model": state.model, "velocity": state.velocity}, self._facts(facts))
 
-    def _restore(self, folder: RunFolder, plans: Sequence[str]) -> tuple[State, list[str], str | None]:
-        """The checkpoint's state, the lines of the rounds it covers, and its digest."""
+    def _restore(self, folder: RunFolder, say: Say) -> tuple[State, list[str]]:
+        """The checkpoint's state, and the lines of the rounds it covers, as far as they are there."""
         saved = folder.load_checkpoint()
         if saved is None:
-            return self.federation.start(), [], None
-        facts, model = saved.facts, saved.tensors.get("model", torch.empty(0))
-        same = facts.get("plan") in plans and facts.get("config") == self._digest()
-        if not same or model.numel() != self.federation.layout.size:
-            raise InputError(f"the checkpoint in {folder.path} is a checkpoint of another configuration.")
-        done = int(facts["round"])
-        lines = folder.lines()[: done - 1]
+            return self.federation.start(), []
+        done, device = int(saved.facts["round"]), self.config.training.device
+        lines = [line for line in folder.lines() if json.loads(line).get("round", done) < done]
         if len(lines) < done - 1:
-            raise InputError(f"{folder.path}: rounds.jsonl has {len(lines)} whole lines of {done} rounds.")
-        device = self.config.training.device
-        velocity = saved.tensors["velocity"].to(device)
-        state = State(done, model.to(device), float(facts["clip_norm"]), velocity)
-        return state, [*lines, facts["line"]], saved.digest
+            say(f"rounds.jsonl has lost {done - 1 - len(lines)} of its lines: the report will have gaps.")
+        model, velocity = (saved.tensors[name].to(device) for name in ("model", "velocity"))
+        return State(done, model, float(saved.facts["clip_norm"]), velocity), [*lines, saved.facts["line"]]
 
     def _finish(
         self, folder: RunFolder, state: State, rounds: list[dict[str, Any]], accounts: dict[str, Account]
@@ -150,14 +147,6 @@ class Task:
         write_report(folder.path, plan, rounds, summary, np.array(labels))
         return summary
 
-    def _digest(self) -> str:
-        """Of all that a run's result depends on: not where its data lies or what it computes on."""
-        content = to_toml(self.config)
-        content["federation"].pop("data", None)
-        content["training"].pop("device", None)
-        content.pop("ledger")
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
     def _facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         return {**facts, "plan": self.plan.digest, **self._stamp()}
 
@@ -179,6 +168,15 @@ def _check_device(name: str) -> None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InputError(f"training.device = {name!r} cannot be used here: {reason}.") from None
+
+
+def config_digest(config: Config) -> str:
+    """Of all that a run's result depends on: not where its data lies, what it computes on, or who keeps its books."""
+    content = to_toml(config)
+    content["federation"].pop("data", None)
+    content["training"].pop("device", None)
+    content.pop("ledger")
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def resolved(config: Config, plan: Plan) -> Config:

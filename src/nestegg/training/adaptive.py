@@ -8,6 +8,7 @@ import numpy as np
 
 from nestegg.checks import positive, probability
 from nestegg.errors import InputError
+from nestegg.planning import Plan
 
 MAX_STEP = 10.0
 NORMS = (1e-9, 1e9)  # where a learnt clip norm may go
@@ -40,6 +41,11 @@ class AdaptiveClipping:
         positive("server_rate", self.server_rate)
         if not 0.0 <= self.server_momentum < 1.0:
             raise InputError(f"server_momentum = {self.server_momentum!r} must be at least 0 and below 1.")
+
+    def check(self, plan: Plan) -> None:
+        """Refuse a plan in some round of which the bits alone would cost too much."""
+        for sigma, rate in zip(plan.round_noise_multiplier, plan.mean_sampling_rate, strict=True):
+            self.noise_of_updates(sigma, rate * plan.clients)
 
     def noise_of_bits(self, total: float, expected_cohort: float) -> float:
         """σ_b; where it is left open, no less than σ̄, so that bits take a quarter of a round's budget at most."""

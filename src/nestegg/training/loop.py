@@ -122,8 +122,7 @@ class Federation:
             raise InputError("model has no trainable parameters.")
         _check_fit(model, samples, loss)
         if self.adaptive is not None:
-            for sigma, rate in zip(plan.round_noise_multiplier, plan.mean_sampling_rate, strict=True):
-                self.adaptive.noise_of_updates(sigma, rate * plan.clients)  # refuses bits that cost too much
+            self.adaptive.check(plan)
         self.model = model
         self.engine: Engine = make_engine(engine, model, samples, training, self.randomness, loss)
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
