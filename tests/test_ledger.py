@@ -309,6 +309,25 @@ def test_nobody_goes_over_whatever_happens(data: st.DataObject, tmp_path_factory
             assert oracle(account, judge) <= account.budget.epsilon * (1 + 1e-9)
 
 
+def test_different_deltas_are_planned_each_at_its_own(url: str) -> None:
+    life = {"ada": Budget(8.0), "bob": Budget(8.0, 1e-3), "cleo": Budget(900.0, 1e-12), "dan": Budget(12.0)}
+    with begun(url, two_groups(), life) as (ledger, books):
+        spend(ledger.begin("elsewhere", plan([Group("all", 2, Budget(6.0))], 5), ("ada", "bob")), 5)
+        books.replan().verify()
+        spend(books, 6)
+        assert ledger.account("ada").epsilon == pytest.approx(8.0, rel=1e-3)
+        assert ledger.account("bob").epsilon < 8.0
+        ledger.verify()
+
+
+def test_where_nothing_is_left_no_noise_is_enough(url: str) -> None:
+    with begun(url) as (ledger, books):
+        spend(ledger.begin("elsewhere", plan([Group("all", 1, Budget(6.0))], 5), ("ada",)), 5)
+        ledger.set_budgets({"ada": Budget(ledger.account("ada").epsilon)})
+        with pytest.raises(InputError, match="group 'strict, client ada': epsilon = 6 at delta = 1e-05 cannot be met"):
+            books.replan()
+
+
 def test_budgets_rise_and_fall_but_not_below_what_is_spent(url: str) -> None:
     with begun(url) as (ledger, books):
         spend(books, 6)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nestegg import InputError, StoppedError, load_plan
+from nestegg import Budget, InputError, StoppedError, load_plan
 from nestegg.config import load_config
 from nestegg.ledger import Ledger
 from nestegg.runs import RunFolder, resume_run, start_run
@@ -167,6 +170,83 @@ def test_a_copy_of_a_run_cannot_release_what_the_original_has(tmp_path: Path) ->
         resume_run(Path("copy"))
 
 
+def test_planning_anew_while_a_run_goes_on_stops_it(run: Run, tmp_path: Path) -> None:
+    """What is charged is what was used: the next round waits for the new plan."""
+
+    def replan(report: RoundReport) -> None:
+        if report.round == 2:
+            with Ledger("sqlite:///ledger.db") as ledger:
+                ledger.set_budgets({"client-1": Budget(6.0)})
+                ledger.books(str(load_config("run/config.toml").ledger.run)).replan()
+
+    with pytest.raises(StoppedError, match="was planned anew meanwhile"):
+        start_run(load_config(config(tmp_path)), Path("run"), replan)
+    resumed = run("run", "--resume", "run")
+    assert resumed.code == 0
+    assert "The run goes on by the plan" in resumed.err
+    charged = [(c["sampling_rate"], c["noise_multiplier"]) for c in _charges() if c["group"] == "strict"]
+    row = load_plan("run/plan.json").groups[0]
+    assert charged == list(zip(row.sampling_rate, row.noise_multiplier, strict=True))
+    assert charged[2] != charged[1]
+
+
+def _charges() -> list[dict[str, Any]]:
+    with Ledger("sqlite:///ledger.db") as ledger:
+        ledger.verify()
+        return list(ledger.charges())
+
+
+def test_a_result_that_was_never_released_does_not_lie_about(tmp_path: Path) -> None:
+    def interrupt(report: RoundReport) -> None:
+        if report.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(StoppedError):
+        start_run(load_config(config(tmp_path)), Path("run"), interrupt)
+    torn = Path("run/.checkpoint.safetensors.4711")  # killed before its rename
+    shutil.copy("run/checkpoint.safetensors", torn)
+    Path("run/rounds.jsonl").unlink()  # it is only a log
+    said: list[str] = []
+    resume_run(Path("run"), say=said.append)
+    assert not torn.exists()
+    assert said == ["rounds.jsonl has lost 1 of its lines: the report will have gaps."]
+
+
+@pytest.mark.parametrize("name", ["what?run", "p%41x#", "[bold]", "Zoë ⚖"])
+def test_folders_may_have_any_name(name: str, run: Run, tmp_path: Path) -> None:
+    assert run("run", plain_config(tmp_path), "--out", name).code == 0
+    assert (tmp_path / name / "ledger.db").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"config.toml", name}
+    assert run("ledger", "verify", "--ledger", name).code == 0
+    assert run("ledger", "backup", f"{name}.db", "--ledger", name).code == 0
+    assert run("ledger", "show", "--client", "client-1", "--ledger", f"{name}.db").code == 0
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_names_that_are_none(run: Run) -> None:
+    for name in ("", "  ", " ada", "a\nb", "\udcff"):
+        refused = run("ledger", "budgets", "set", name, "--epsilon", 1)
+        assert refused.code == 2
+        assert "must be a name" in refused.err
+    Path("list.jsonl").write_text('{"client": [1], "epsilon": 1}\n')
+    assert "client = [1] must be a name" in run("ledger", "budgets", "import", "list.jsonl").err
+    run("ledger", "budgets", "set", "[/nope]", "--epsilon", 1)
+    assert "[/nope]: budget" in run("ledger", "show", "--client", "[/nope]").out
+    assert run("ledger", "export", "none.csv").code == 0
+    assert Path("none.csv").read_text().startswith("entry,at,run,round,group")
+
+
+def test_what_is_no_ledger_stays_as_it_is(run: Run) -> None:
+    with closing(sqlite3.connect("recipes.db")) as database:
+        database.execute("CREATE TABLE recipes (id INTEGER)")
+    before = Path("recipes.db").read_bytes()
+    assert run("ledger", "budgets", "set", "ada", "--epsilon", 1, "--ledger", "recipes.db").code == 2
+    assert Path("recipes.db").read_bytes() == before
+    assert run("ledger", "budgets", "set", "ada", "--epsilon", -1).code == 2
+    assert not Path("ledger.db").exists()
+    assert "File name too long" in run("ledger", "show", "--ledger", "x" * 5000).err
+
+
 def test_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
     assert run("run", config(tmp_path), "--out", "r").code == 0
     with RunFolder(Path("r")).locked():
@@ -238,7 +318,7 @@ def test_mistakes_are_one_sentence(arguments: tuple[str, ...], message: str, run
     assert (result.code, result.out) == (2, "")
     assert message in result.err.replace("\n", " ")
     assert "Traceback" not in result.err
-    assert {path.name for path in tmp_path.iterdir()} - before <= {"ledger.db"}
+    assert {path.name for path in tmp_path.iterdir()} - before <= {"ledger.db", ".lock"}
 
 
 def test_a_bad_line_imports_nobody(run: Run) -> None:
@@ -269,6 +349,9 @@ def test_configurations_whose_ledger_cannot_be_used(run: Run, tmp_path: Path) ->
 
 def test_compare_uses_the_ledger_too(run: Run, tmp_path: Path) -> None:
     run("ledger", "budgets", "import", lifetimes(tmp_path, factor=5.0))
+    refused = run("compare", config(tmp_path), "--methods", "exact,fedavg", "--seeds", 1, "--out", "c")
+    assert "'fedavg' adds no noise" in refused.err
+    assert not Path("c").exists()
     done = run("compare", config(tmp_path), "--methods", "idp-fedavg,exact", "--seeds", 1, "--out", "c")
     assert done.code == 0
     with Ledger("sqlite:///ledger.db") as ledger:
