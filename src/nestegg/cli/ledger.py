@@ -17,7 +17,7 @@ from nestegg.config import Config, ledger_of, load_config
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.ledger import Account, Ledger
-from nestegg.planning import Budget
+from nestegg.planning import Budget, judged
 from nestegg.planning.clients import read_budgets
 
 app = typer.Typer(name="ledger", help="What every client has spent, over all runs.", no_args_is_help=True)
@@ -149,7 +149,7 @@ def replan(
             plan = ledger.books(run).replan()
     console = Console()
     console.print(tables.groups_table(plan))
-    console.print(tables.spending_table(plan))
+    console.print(tables.spending_table(judged(plan)))
     go_on = f" Go on: nestegg run --resume {run}" if is_folder else ""
     _say(f"{run} has a new plan, {plan.digest[:16]}, from what is left.{go_on}")
 
