@@ -238,7 +238,7 @@ def main() -> None:
     print(f"\n{tally.kills.total()} kills in {tally.runs} runs and {time.monotonic() - began:.0f} s")
     for where, times in sorted(tally.kills.items(), key=lambda item: -item[1]):
         print(f"{times:6} {where}")
-    print(f"{tally.rounds} rounds released, {tally.retries} of them after another try under the same reservation")
+    print(f"{tally.rounds} rounds released; {tally.retries} times a round ran again under the same reservation")
     print(f"{len(tally.faults)} faults: charges lost, rounds released twice, clients over budget, runs not resumable")
     for fault in tally.faults:
         print(f"  {fault}")

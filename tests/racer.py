@@ -21,8 +21,9 @@ def main(url: str, name: str) -> None:
                 released += 1
             except BudgetError:
                 break
-            except InputError:  # another process has the same run, and was faster
-                continue
+            except InputError as error:
+                if "of run" not in str(error):  # a turn that cannot be won is a fault
+                    raise
     print(released, flush=True)
 
 
