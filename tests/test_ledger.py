@@ -118,6 +118,16 @@ def test_a_refusal_names_who_and_what_would_fit_and_leaves_no_trace(url: str, ac
             assert ((then.epsilon if accountant == "rdp" else then.epsilon_pld) <= 3.0) == fits
 
 
+def test_nothing_is_forgiven_but_rounding(url: str) -> None:
+    with begun(url, budgets=LIFE | {"bob": Budget(5.0 * (1 - 1e-7))}) as (_, books):
+        with pytest.raises(BudgetError, match="5 of these 6 rounds would fit"):
+            books.check_rest()
+        for round_ in range(1, 6):
+            books.release(round_, books.reserve(round_), "")
+        with pytest.raises(BudgetError, match="'bob' of group 'strict' would"):
+            books.reserve(6)
+
+
 def test_a_round_is_tried_again_under_its_reservation_and_released_once(url: str) -> None:
     with begun(url) as (ledger, books):
         lost = books.reserve(1)
