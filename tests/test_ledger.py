@@ -23,7 +23,8 @@ from sqlalchemy import Connection, create_engine, text
 from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, plan
 from nestegg.errors import BudgetError
 from nestegg.ledger import Account, Ledger, RunBooks, tables
-from nestegg.ledger.database import checked_url
+from nestegg.ledger.database import checked_url, insert_rows
+from nestegg.ledger.log import append
 from nestegg.ledger.plans import store_plan
 
 NAMES = ("ada", "bob", "cleo", "dan")
@@ -405,6 +406,18 @@ def test_tampering_is_noticed(what: str, url: str) -> None:
     tamper(url, TAMPERINGS[what].replace("'D'", f"'{two_groups().digest}'"))
     with Ledger(url, read_only=True) as ledger, pytest.raises(VerificationError, match=r"ledger\.db|postgresql://"):
         ledger.verify()
+
+
+def test_a_reservation_that_its_plan_does_not_know_is_noticed(url: str) -> None:
+    """By somebody who can write entries, and chain them, but not by the plan."""
+    with begun(url) as (ledger, books):
+        spend(books, 1)
+        rows = [(group, 0.5, 90.0) for group in books.state.groups]
+        with ledger._database.writing() as connection:
+            entry = append(connection, "reserve", run=books.state.number, round_=2, rows=rows).entry
+            insert_rows(connection, tables.charges, ((entry, *row) for row in rows))
+        with pytest.raises(VerificationError, match=f"entry {entry} does not charge what the plan says"):
+            ledger.verify()
 
 
 def tamper(url: str, statements: str) -> None:

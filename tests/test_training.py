@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,43 @@ def test_engines_agree(clients: Any, method: str) -> None:
             state, _ = world.step(state)
         ends.append(state.model)
     assert torch.allclose(*ends, atol=2e-5)
+
+
+@pytest.mark.parametrize("engine", ["loop", "dense"])
+def test_workers_change_no_bit(clients: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nestegg.training.dense._BLOCK", 5000)  # several blocks, also of few clients
+    made = plan(GROUPS, rounds=3, clip_norm=2.0)
+    ends = []
+    for workers in (1, 2, 5):
+        world = federation(clients, made, engine=engine, workers=workers)
+        state = world.start()
+        while state.round < made.rounds:
+            state, _ = world.step(state)
+        ends.append(state.model)
+    assert ends[0].equal(ends[1])
+    assert ends[0].equal(ends[2])
+
+
+def test_a_round_that_is_left_early_leaves_nothing_behind(clients: Any) -> None:
+    world = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
+    start = world.start().model
+    first = next(world.engine.train(start, [3, 1, 2, 0], 1, 0.1))  # and the others are never asked for
+    assert first[0] == [3]
+    again = [block for block, _ in world.engine.train(start, [0, 1, 2, 3], 1, 0.1)]
+    assert again == [[0], [1], [2], [3]]
+
+
+def test_a_worker_that_fails_is_named(clients: Any) -> None:
+    world = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
+    start = world.start().model
+    with pytest.raises(InputError, match="a worker process failed: IndexError"):
+        list(world.engine.train(start, [0, 10**6], 1, 0.1))
+    killed = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
+    for child in multiprocessing.active_children():
+        child.kill()
+        child.join()
+    with pytest.raises(InputError, match="it was killed"):
+        list(killed.engine.train(start, [0, 1], 1, 0.1))
 
 
 def test_engines_agree_on_one_output() -> None:

@@ -45,6 +45,7 @@ class Training(Section):
     reproducible: bool = False
     precision: str = "fp32"
     engine: str = "auto"
+    workers: int = 1
     device: str = "cpu"
 
 

@@ -31,6 +31,9 @@ from nestegg.files import sync_folder, write_atomically
 from nestegg.planning import Plan, load_plan, save_plan
 
 
+_PATIENCE = 3.0  # seconds: workers of a process that was killed hold its lock until they notice
+
+
 class Checkpoint(NamedTuple):
     """A state that was saved, the facts about it, and the digest of its file."""
 
@@ -68,7 +71,7 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Keep other processes away."""
         try:
-            with FileLock(self.path / ".lock", timeout=0):
+            with FileLock(self.path / ".lock", timeout=_PATIENCE):
                 for torn in self.path.glob(".*.[0-9]*"):  # a result that was never released shall not lie about
                     torn.unlink()
                 yield

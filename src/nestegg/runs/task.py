@@ -64,6 +64,7 @@ class Task:
             Randomness(training.seed, training.reproducible),
             training.engine,
             adaptive=AdaptiveClipping(**privacy.adaptive.model_dump()),
+            workers=training.workers,
         )
 
     def run(self, folder: RunFolder, payment: Payment, on_round: OnRound, say: Say) -> dict[str, Any]:
@@ -174,7 +175,8 @@ def config_digest(config: Config) -> str:
     """Of all that a run's result depends on: not where its data lies, what it computes on, or who keeps its books."""
     content = to_toml(config)
     content["federation"].pop("data", None)
-    content["training"].pop("device", None)
+    for key in ("device", "workers"):
+        content["training"].pop(key, None)
     content.pop("ledger")
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -55,6 +55,7 @@ class DenseEngine:
         if not is_dense(model):
             raise InputError("engine = 'dense' needs a model of linear layers with rectifiers between them.")
         self.layout = Layout.of(model)
+        self.rows = max(1, _BLOCK // self.layout.size)
         self.training, self.randomness = training, randomness
         self.sizes = [len(y) for _, y in clients]
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)])
@@ -65,15 +66,18 @@ class DenseEngine:
         self, model: Tensor, cohort: Sequence[int], round_: int, rate: float
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Updates of the cohort, many clients a block."""
-        ordered = sorted(cohort, key=lambda client: -self.sizes[client])
-        size = max(1, _BLOCK // self.layout.size)
-        for start in range(0, len(ordered), size):
-            block = ordered[start : start + size]
+        for block in self.blocks(cohort):
             with one_thread():
-                updates = self._train_block(model, block, round_, rate)
+                updates = self.train_block(model, block, round_, rate)
             yield block, updates
 
-    def _train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
+    def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
+        """Clients of similar size side by side, the largest first."""
+        ordered = sorted(cohort, key=lambda client: -self.sizes[client])
+        return [ordered[start : start + self.rows] for start in range(0, len(ordered), self.rows)]
+
+    def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
+        """The updates of a block, whose clients come the largest first."""
         plans = [
             [self.starts[c] + b for b in batches(self.sizes[c], self.training, self._stream(round_, c))] for c in block
         ]

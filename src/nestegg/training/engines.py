@@ -15,16 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nestegg.checks import one_of
+from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
 from nestegg.mechanism import Layout
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.dense import DenseEngine, is_dense
 from nestegg.training.local import LocalTraining, Loss, Samples, batches, default_loss
+from nestegg.training.workers import Block, WorkerEngine
 
 ENGINES = ("auto", "loop", "dense")
-
-Block = tuple[list[int], Tensor]
+MAX_WORKERS = 256
 
 
 class Engine(Protocol):
@@ -40,6 +40,7 @@ class LoopEngine:
     """One client after the other, any model: the readable engine, and the one that others are compared with."""
 
     name = "loop"
+    rows = 1
 
     def __init__(
         self, model: nn.Module, clients: Sequence[Samples], training: LocalTraining, randomness: Randomness, loss: Loss
@@ -55,28 +56,41 @@ class LoopEngine:
         views = zip(layout.names, layout.split(self.weights), layout.split(self.gradient), strict=True)
         for name, weight, gradient in views:
             parameters[name].data, parameters[name].grad = weight, gradient
+        # Convolutions on a CPU are much faster with the channels of a pixel side by side.
+        convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
+        self.format = torch.channels_last if convolves else torch.contiguous_format
 
     def train(self, model: Tensor, cohort: Sequence[int], round_: int, rate: float) -> Iterator[Block]:
         """Updates of the cohort, one client a block."""
-        for client in cohort:
-            self.weights.copy_(model)
-            self.velocity.zero_()
-            for name, buffer in self.model.named_buffers():  # nothing of one client reaches the next
-                buffer.copy_(self.buffers[name])
-            stream = self.randomness.stream(Purpose.SHUFFLE, round_, client)
-            plan = batches(len(self.clients[client][1]), self.training, stream)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(int(stream.integers(2**63)))  # for dropout and the like
-                self._train_client(client, plan, rate)
-            yield [client], (self.weights - model)[None]
+        for block in self.blocks(cohort):
+            yield block, self.train_block(model, block, round_, rate)
+
+    def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
+        """One client a block."""
+        return [[client] for client in cohort]
+
+    def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
+        """The update of one client."""
+        (client,) = block
+        self.weights.copy_(model)
+        self.velocity.zero_()
+        for name, buffer in self.model.named_buffers():  # nothing of one client reaches the next
+            buffer.copy_(self.buffers[name])
+        stream = self.randomness.stream(Purpose.SHUFFLE, round_, client)
+        plan = batches(len(self.clients[client][1]), self.training, stream)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(stream.integers(2**63)))  # for dropout and the like
+            self._train_client(client, plan, rate)
+        return (self.weights - model)[None]
 
     def _train_client(self, client: int, plan: list[NDArray[np.int64]], rate: float) -> None:
         x, y = self.clients[client]
         for batch in plan:
             index = torch.from_numpy(batch).to(x.device)
+            inputs = x[index].contiguous(memory_format=self.format) if x.dim() == 4 else x[index]
             self.gradient.zero_()
             with _precision(self.training.precision, x.device.type):
-                loss = self.loss(self.model(x[index]), y[index])
+                loss = self.loss(self.model(inputs), y[index])
             loss.backward()
             self.velocity.mul_(self.training.momentum).add_(self.gradient)
             self.weights.add_(self.velocity, alpha=-rate)
@@ -89,19 +103,25 @@ def make_engine(
     training: LocalTraining,
     randomness: Randomness,
     loss: Loss = default_loss,
+    workers: int = 1,
 ) -> Engine:
     """The engine of that name; `auto` takes the batched one wherever the model is dense."""
     one_of("engine", name, ENGINES)
     device = str(clients[0][0].device)
+    if whole("workers", workers, 1, MAX_WORKERS) > 1 and device != "cpu":
+        raise InputError(f"workers = {workers} must be 1 where training.device = {device!r}: they are for CPUs.")
     if training.precision == "bf16" and not bf16_works(device):
         raise InputError(
             f"precision = 'bf16' does not work with this torch on this machine's {device}; ONEDNN_MAX_CPU_ISA="
             "AVX512_CORE_BF16 in the environment may help where matrix units are announced but not usable."
         )
     dense = is_dense(model) and loss is default_loss and training.precision == "fp32"
+    inner: LoopEngine | DenseEngine
     if name == "dense" or (name == "auto" and dense):
-        return DenseEngine(model, clients, training, randomness)
-    return LoopEngine(model, clients, training, randomness, loss)
+        inner = DenseEngine(model, clients, training, randomness)
+    else:
+        inner = LoopEngine(model, clients, training, randomness, loss)
+    return WorkerEngine(inner, workers, Layout.of(model).size) if workers > 1 else inner
 
 
 @cache

@@ -93,6 +93,7 @@ class Federation:
         engine: auto, loop or dense.
         loss: of outputs and labels; cross entropy by default.
         adaptive: controller of the method adaptive-clipping.
+        workers: processes in which clients train; they change no result.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Federation:
         engine: str = "auto",
         loss: Loss = default_loss,
         adaptive: AdaptiveClipping | None = None,
+        workers: int = 1,
     ) -> None:
         model = copy.deepcopy(model)
         self.plan, self.training, self.mechanics, self.test, self.loss = plan, training, mechanics, test, loss
@@ -124,7 +126,7 @@ class Federation:
         if self.adaptive is not None:
             self.adaptive.check(plan)
         self.model = model
-        self.engine: Engine = make_engine(engine, model, samples, training, self.randomness, loss)
+        self.engine: Engine = make_engine(engine, model, samples, training, self.randomness, loss, workers)
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
 
     def start(self) -> State:
@@ -231,6 +233,7 @@ def train(
     engine: str = "auto",
     loss: Loss = default_loss,
     adaptive: AdaptiveClipping | None = None,
+    workers: int = 1,
     on_round: Callable[[RoundReport], None] | None = None,
 ) -> tuple[nn.Module, list[RoundReport]]:
     """Train a model by a plan, on any list of clients' datasets; see `Federation` for the arguments.
@@ -250,6 +253,7 @@ def train(
         engine,
         loss,
         adaptive,
+        workers,
     )
     state, reports = federation.start(), []
     while state.round < plan.rounds:
