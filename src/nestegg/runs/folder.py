@@ -30,7 +30,6 @@ from nestegg.errors import InputError
 from nestegg.files import sync_folder, write_atomically
 from nestegg.planning import Plan, load_plan, save_plan
 
-
 _PATIENCE = 3.0  # seconds: workers of a process that was killed hold its lock until they notice
 
 
