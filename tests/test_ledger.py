@@ -331,6 +331,23 @@ def test_different_deltas_are_planned_each_at_its_own(url: str) -> None:
         ledger.verify()
 
 
+def test_a_plan_that_others_have_overtaken_is_made_again(url: str) -> None:
+    with begun(url, budgets=LIFE | {"ada": Budget(5.0)}) as (ledger, books):
+        other = ledger.begin("elsewhere", plan([Group("all", 1, Budget(4.0))], 3), ("ada",))
+        seen = []
+
+        def meanwhile(made: Plan) -> None:
+            seen.append(made.digest)
+            if other.state.done < 2:
+                spend(other, 1)
+
+        made = books.replan(meanwhile)
+        assert seen[-1] == made.digest == books.plan.digest
+        assert len(set(seen)) == len(seen) == 3
+        spend(books, 6)
+        assert ledger.account("ada").epsilon == pytest.approx(5.0, rel=1e-3)
+
+
 def test_where_nothing_is_left_no_noise_is_enough(url: str) -> None:
     with begun(url) as (ledger, books):
         spend(ledger.begin("elsewhere", plan([Group("all", 1, Budget(6.0))], 5), ("ada",)), 5)
