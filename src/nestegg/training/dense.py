@@ -16,8 +16,9 @@ from nestegg.mechanism import Layout
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.local import LocalTraining, Samples, batches
 
-# Numbers in one buffer of weights: bounds memory whatever the size of the cohort.
-_BLOCK = 1 << 22
+# Numbers in one buffer of weights. Few enough that a block's weights and velocity stay in a core's cache; but at least
+# so many clients, unless they take too much memory.
+_BLOCK, _CLIENTS, _MOST = 1 << 17, 8, 1 << 22
 
 
 @contextmanager
@@ -55,7 +56,7 @@ class DenseEngine:
         if not is_dense(model):
             raise InputError("engine = 'dense' needs a model of linear layers with rectifiers between them.")
         self.layout = Layout.of(model)
-        self.rows = max(1, _BLOCK // self.layout.size)
+        self.rows = max(1, min(max(_BLOCK // self.layout.size, _CLIENTS), _MOST // self.layout.size))
         self.training, self.randomness = training, randomness
         self.sizes = [len(y) for _, y in clients]
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)])
@@ -74,36 +75,46 @@ class DenseEngine:
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """Clients of similar size side by side, the largest first."""
         ordered = sorted(cohort, key=lambda client: -self.sizes[client])
-        return [ordered[start : start + self.rows] for start in range(0, len(ordered), self.rows)]
+        count = -(-len(ordered) // self.rows)  # as few blocks as possible, and all alike
+        rows = -(-len(ordered) // max(count, 1))
+        return [ordered[start : start + rows] for start in range(0, len(ordered), max(rows, 1))]
 
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
         """The updates of a block, whose clients come the largest first."""
         plans = [
             [self.starts[c] + b for b in batches(self.sizes[c], self.training, self._stream(round_, c))] for c in block
         ]
-        weights = model.expand(len(block), -1).clone()
-        gradient, velocity = torch.zeros_like(weights), torch.zeros_like(weights)
+        weights = [start.expand(len(block), *start.shape).clone() for start in self.layout.split(model)]
+        velocity = [torch.zeros_like(weight) for weight in weights]
         for step in range(len(plans[0])):
             active = sum(1 for plan in plans if step < len(plan))
             index, mask = (part.to(model.device) for part in _padded([plan[step] for plan in plans[:active]]))
-            grads = self.layout.split(gradient[:active])
-            self._gradients(self.x[index], self.y[index], mask, self.layout.split(weights[:active]), grads)
-            velocity[:active].mul_(self.training.momentum).add_(gradient[:active])
-            weights[:active].add_(velocity[:active], alpha=-rate)
-        return weights.sub_(model)
+            x = self.x.index_select(0, index.flatten()).unflatten(0, index.shape)
+            y = self.y.index_select(0, index.flatten()).unflatten(0, index.shape)
+            self._step(x, y, mask, [w[:active] for w in weights], [v[:active] for v in velocity], rate)
+        return torch.cat([weight.flatten(1) for weight in weights], dim=1).sub_(model)
 
-    def _gradients(self, x: Tensor, y: Tensor, mask: Tensor, weights: list[Tensor], grads: list[Tensor]) -> None:
-        """Gradients of each client's mean loss over its batch, written into `grads` (weight, bias, weight, …)."""
-        inputs = [x]
+    def _step(
+        self, x: Tensor, y: Tensor, mask: Tensor, weights: list[Tensor], velocity: list[Tensor], rate: float
+    ) -> None:
+        """One step of SGD with momentum on each client's mean loss; parameters come as (weight, bias, weight, …).
+
+        A gradient is never stored: the product that gives it is added to the velocity at once.
+        """
+        inputs, momentum = [x], self.training.momentum
         for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
             inputs.append(torch.baddbmm(bias[:, None], inputs[-1], weight.transpose(1, 2)).relu_())
         outputs = torch.baddbmm(weights[-1][:, None], inputs[-1], weights[-2].transpose(1, 2))
         delta = _loss_gradient(outputs, y) * (mask / mask.sum(dim=1, keepdim=True))[..., None]
         for layer in range(len(inputs) - 1, -1, -1):
-            grads[2 * layer].copy_(torch.bmm(delta.transpose(1, 2), inputs[layer]))
-            grads[2 * layer + 1].copy_(delta.sum(dim=1))
+            before = delta
             if layer:
-                delta = torch.bmm(delta, weights[2 * layer]).mul_(inputs[layer] > 0)
+                back = torch.bmm(delta, weights[2 * layer])
+                delta = torch.ops.aten.threshold_backward(back, inputs[layer], 0.0)
+            velocity[2 * layer].baddbmm_(before.transpose(1, 2), inputs[layer], beta=momentum)
+            velocity[2 * layer + 1].mul_(momentum).add_(before.sum(dim=1))
+            weights[2 * layer].add_(velocity[2 * layer], alpha=-rate)
+            weights[2 * layer + 1].add_(velocity[2 * layer + 1], alpha=-rate)
 
     def _stream(self, round_: int, client: int) -> np.random.Generator:
         return self.randomness.stream(Purpose.SHUFFLE, round_, client)
