@@ -57,7 +57,7 @@ def show(
             shown = [tables.run_table(run, books.state, books.plan, groups)]
         else:
             history, accounts = ledger.history(), ledger.accounts()
-            plans = {name: ledger.books(name).plan for name in (state.name for state in history.runs.values())}
+            plans = {state.name: ledger.plan(state.plan) for state in history.runs.values()}
             content = {
                 "runs": [
                     {"run": s.name, "began": s.at, "plan": s.plan, "rounds_done": s.done, "open": s.claim is not None}

@@ -96,6 +96,11 @@ class Ledger:
         """The books of a run that has begun."""
         return RunBooks(self._database, name)
 
+    def plan(self, digest: str) -> Plan:
+        """The plan of a digest, as some run has it or had it."""
+        with self._database.reading() as connection:
+            return load_stored_plan(connection, digest, self.place)
+
     def account(self, client: str) -> Account:
         """A client's account, by a join: it does not read the whole log."""
         with self._database.reading() as connection:
