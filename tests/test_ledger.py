@@ -409,6 +409,8 @@ TAMPERINGS = {
     "a group from nowhere": "INSERT INTO groups VALUES (9, 2, 'nobody')",
     "a member from nowhere": "INSERT INTO members VALUES (1, 9)",
     "a client from nowhere": "INSERT INTO clients VALUES (9, 'zoe')",
+    "a charge before the beginning": "INSERT INTO charges VALUES (0, 1, 0.5, 2.0)",
+    "a budget before the beginning": "INSERT INTO budgets VALUES (1, 0, 99.0, 0.1)",
     "a budget of nobody": "INSERT INTO budgets VALUES (77, 1, 5.0, 0.1)",
 }
 

@@ -149,12 +149,14 @@ def test_a_worker_that_fails_is_named(clients: Any) -> None:
     start = world.start().model
     with pytest.raises(InputError, match="a worker process failed: IndexError"):
         list(world.engine.train(start, [0, 10**6], 1, 0.1))
+    with pytest.raises(InputError, match="failed earlier"):  # and never an answer to an older question
+        list(world.engine.train(start, [0, 1], 2, 0.1))
     killed = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
-    for child in multiprocessing.active_children():
-        child.kill()
-        child.join()
+    last = max(multiprocessing.active_children(), key=lambda child: child.pid or 0)
+    last.kill()
+    last.join()
     with pytest.raises(InputError, match="it was killed"):
-        list(killed.engine.train(start, [0, 1], 1, 0.1))
+        list(killed.engine.train(start, [0, 1, 2, 3], 1, 0.1))
 
 
 def test_engines_agree_on_one_output() -> None:

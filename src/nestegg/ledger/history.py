@@ -66,6 +66,7 @@ class History:
         runs: by number.
         rounds: the reservations, by number of entry.
         charges: of every group: how often which (q, σ).
+        budgets: how many rows of budgets there are.
     """
 
     place: str
@@ -73,6 +74,7 @@ class History:
     runs: dict[int, RunState] = field(default_factory=dict)
     rounds: dict[int, RoundCharge] = field(default_factory=dict)
     charges: dict[int, Counter[tuple[float, float]]] = field(default_factory=dict)
+    budgets: int = 0
 
     def follow(self, connection: Connection) -> Iterator[Entry]:
         """Read what others, or we ourselves, have added since."""
@@ -99,6 +101,7 @@ class History:
             )
             return
         if entry.run is None:
+            self.budgets += len(entry.rows)
             return
         run, round_ = self.runs[entry.run], entry.round or 0
         if entry.kind == "replan":

@@ -18,7 +18,7 @@ from nestegg.ledger.history import History
 from nestegg.ledger.log import Entry, Position
 from nestegg.ledger.peers import Peers, each_client, find_peers
 from nestegg.ledger.plans import load_stored_plan, store_plan
-from nestegg.ledger.tables import budgets, charges, clients, groups, members, runs
+from nestegg.ledger.tables import budgets, charges, clients, entries, groups, members, runs
 from nestegg.planning import Budget, Plan
 
 
@@ -187,7 +187,10 @@ class Ledger:
         groups_ = sum(len(run.groups) for run in history.runs.values())
         members_ = sum(run.members for run in history.runs.values())
         known = connection.execute(select(func.count(budgets.c.client.distinct()))).scalar_one()
-        for table, count in ((runs, len(history.runs)), (groups, groups_), (members, members_), (clients, known)):
+        counts = {runs: len(history.runs), groups: groups_, members: members_, clients: known, budgets: history.budgets}
+        counts[charges] = sum(charged.total() for charged in history.charges.values())
+        counts[entries] = history.position.entry
+        for table, count in counts.items():
             if connection.execute(select(func.count()).select_from(table)).scalar_one() != count:
                 raise VerificationError(f"{self.place}: the table {table.name!r} has rows that no entry tells of.")
 

@@ -72,7 +72,8 @@ class RunFolder:
         try:
             with FileLock(self.path / ".lock", timeout=_PATIENCE):
                 for torn in self.path.glob(".*.[0-9]*"):  # a result that was never released shall not lie about
-                    torn.unlink()
+                    if torn.is_file():
+                        torn.unlink()
                 yield
         except Timeout:
             raise InputError(f"{self.path} is in use: another process is at work on this run.") from None

@@ -8,6 +8,7 @@ for each worker at a time.
 from __future__ import annotations
 
 import os
+import signal
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -47,16 +48,20 @@ class WorkerEngine:
         self._model = torch.empty(size).share_memory_()
         self._slots = torch.empty(_SLOTS * workers, inner.rows, size).share_memory_()
         context = get_context("fork")
-        pipes = [context.Pipe() for _ in range(workers)]
-        self._connections = [ours for ours, _ in pipes]
-        for _, theirs in pipes:
+        self._connections: list[Connection] = []
+        for _ in range(workers):
+            # One pipe at a time: a worker that held another's end would hide that one's death.
+            ours, theirs = context.Pipe()
             arguments = (inner, theirs, self._model, self._slots, os.getpid())
             context.Process(target=_serve, args=arguments, daemon=True).start()
-            theirs.close()  # so that the end of a worker is the end of its pipe
+            theirs.close()
+            self._connections.append(ours)
         weakref.finalize(self, _dismiss, self._connections)
 
     def train(self, model: Tensor, cohort: Sequence[int], round_: int, rate: float) -> Iterator[Block]:
         """Updates of the cohort, block by block, in the order of the other engine."""
+        if not self._connections:
+            raise InputError("a worker process failed earlier: the federation must be made anew.")
         blocks = self._inner.blocks(cohort)
         self._model.copy_(model)
         free, idle = list(range(len(self._slots))), list(self._connections)
@@ -96,6 +101,8 @@ class WorkerEngine:
                 error = "it was killed, perhaps for lack of memory"
             if error is not None:
                 at_work.clear()
+                _dismiss(self._connections)  # what others still answer must not be taken for the next round's
+                self._connections.clear()
                 raise InputError(f"a worker process failed: {error}.")
         return ready
 
@@ -103,6 +110,7 @@ class WorkerEngine:
 def _serve(inner: BlockEngine, connection: Connection, model: Tensor, slots: Tensor, parent: int) -> NoReturn:
     """In a worker: train blocks until told to stop, or until the parent is gone."""
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     try:
         while os.getppid() == parent:
             if not connection.poll(_ALIVE):
@@ -116,7 +124,7 @@ def _serve(inner: BlockEngine, connection: Connection, model: Tensor, slots: Ten
                 connection.send(None)
             except Exception as error:
                 connection.send(f"{type(error).__name__}: {error}")
-    except (EOFError, OSError, KeyboardInterrupt):
+    except (EOFError, OSError):
         pass
     os._exit(0)  # what was inherited, such as open databases, is the parent's to close
 
