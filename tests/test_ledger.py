@@ -46,6 +46,11 @@ def spend(books: RunBooks, rounds: int) -> None:
         books.check_rest()
 
 
+def upto(rounds: int, *others: str) -> list[str]:
+    """The results that `spend` releases, and others after them."""
+    return [*(f"result {i}" for i in range(1, rounds + 1)), *others]
+
+
 @contextmanager
 def begun(url: str, made: Plan | None = None, budgets: dict[str, Budget] | None = None) -> Iterator[tuple[Ledger, Any]]:
     with Ledger(url) as ledger:
@@ -154,32 +159,32 @@ def test_a_round_is_tried_again_under_its_reservation_and_released_once(url: str
 def test_reconciling_goes_to_the_safe_side_and_says_so(url: str) -> None:
     with begun(url) as (ledger, books):
         spend(books, 2)
-        assert books.reconcile(2, "result 2") == []
+        assert books.reconcile(upto(2)) == []
         claim = books.reserve(3)
-        assert books.reconcile(2, "result 2") == [
+        assert books.reconcile(upto(2)) == [
             "Round 3 was reserved and never released: it runs under the same reservation."
         ]
-        assert books.reconcile(3, "c") == ["Round 3 had its checkpoint but was not marked as released: it is now."]
+        assert books.reconcile(upto(2, "c")) == [
+            "Round 3 had its checkpoint but was not marked as released: it is now."
+        ]
         with pytest.raises(InputError, match="taken over"):
             books.release(3, claim, "late")
-        with pytest.raises(InputError, match="not the one that run 'monday' released"):
-            books.reconcile(3, "another")
-        assert books.reconcile(5, "e") == [
+        with pytest.raises(InputError, match="another result of round 3 was released"):
+            books.reconcile(upto(2, "another"))
+        assert books.reconcile(upto(2, "c", "d", "e")) == [
             "Round 4 is in the checkpoint and was not in the ledger: it is charged now.",
             "Round 5 is in the checkpoint and was not in the ledger: it is charged now.",
         ]
         assert ledger.account("ada").parts[0].rounds == 5
-        with pytest.raises(
-            InputError, match="checkpoint of round 4 is not the one"
-        ):  # never seen, so not to be trusted
-            books.reconcile(4, "d")
-        assert books.reconcile(3, "c") == [
+        with pytest.raises(InputError, match="another result of round 4 was released"):
+            books.reconcile(upto(2, "c", "x"))
+        assert books.reconcile(upto(2, "c")) == [
             "The released result of rounds 4 to 5 is lost: it stays paid for, and is to be paid for again."
         ]
         states = [charge["state"] for charge in ledger.charges() if charge["group"] == "open"]
         assert states == ["released"] * 3 + ["lost"] * 2
         with pytest.raises(InputError, match="has gone back behind the checkpoint of round 5, which is void"):
-            books.reconcile(5, "e")
+            books.reconcile(upto(2, "c", "d", "e"))
         books.reserve(4)
         assert ledger.account("ada").parts[0].rounds == 6  # round 4 is paid twice
         ledger.verify()
@@ -202,11 +207,31 @@ def test_only_the_released_result_of_a_round_can_be_gone_back_to(url: str) -> No
     """Two copies of a run: what the loser of a round has on its disk never counts, now or later."""
     with begun(url) as (_, books):
         spend(books, 3)
-        for done, result in ((3, "the loser's"), (2, "the loser's"), (1, None), (0, "x")):
-            with pytest.raises(InputError, match=f"checkpoint of round {done} is not the one"):
-                books.reconcile(done, result)
-        assert books.reconcile(2, "result 2")
-        assert books.reconcile(0, None)
+        for results in (upto(2, "the loser's"), upto(1, "the loser's"), upto(2, "the loser's", "its next"), ["x"]):
+            with pytest.raises(InputError, match=r"another result of round \d was released"):
+                books.reconcile(results)
+        assert books.reconcile(upto(2))
+        assert books.reconcile([])
+
+
+def test_a_complete_run_is_not_undone_by_an_older_copy(url: str) -> None:
+    with begun(url) as (_, books):
+        spend(books, 6)
+        with pytest.raises(InputError, match="is complete; this checkpoint of round 2 is an older one"):
+            books.reconcile(upto(2))
+        assert books.reconcile(upto(6)) == []
+
+
+def test_a_round_reserved_by_another_plan_than_it_was_made_by_is_charged_by_that_one(url: str) -> None:
+    with begun(url) as (ledger, books):
+        spend(books, 2)
+        books.reserve(3)
+        other = two_groups(4.0)
+        assert len(books.reconcile(upto(3), other)) == 2
+        strict = [(c["round"], c["noise_multiplier"], c["state"]) for c in ledger.charges() if c["group"] == "strict"]
+        mine, theirs = (made.groups[0].noise_multiplier[2] for made in (two_groups(), other))
+        assert strict[2:] == [(3, mine, "lost"), (3, theirs, "released")]
+        ledger.verify()
 
 
 def test_forgotten_rounds_are_charged_by_the_plan_they_were_made_by(tmp_path: Path) -> None:
@@ -220,7 +245,7 @@ def test_forgotten_rounds_are_charged_by_the_plan_they_were_made_by(tmp_path: Pa
         ledger.set_budgets({"ada": Budget(3.0)})
         books = ledger.books("monday")
         books.replan()
-        assert len(books.reconcile(4, "result 4", first)) == 4
+        assert len(books.reconcile(upto(4), first)) == 4
         assert ledger.account("ada").epsilon == pytest.approx(spent, rel=1e-12)
         assert books.plan.digest == first.digest
         with pytest.raises(VerificationError, match="'ada' is over budget"):  # it is the truth
@@ -228,9 +253,7 @@ def test_forgotten_rounds_are_charged_by_the_plan_they_were_made_by(tmp_path: Pa
     with begun(f"sqlite:///{tmp_path / 'other.db'}") as (ledger, books):
         spend(books, 1)
         stranger = two_groups(4.0)  # of a plan that this ledger has forgotten too
-        assert books.reconcile(2, "result 2", stranger)[0].startswith(
-            f"The plan {stranger.digest[:16]} of the checkpoint"
-        )
+        assert books.reconcile(upto(2), stranger)[0].startswith(f"The plan {stranger.digest[:16]} of the checkpoint")
         assert books.plans == [two_groups().digest, stranger.digest]
         ledger.verify()
 
@@ -239,7 +262,7 @@ def test_forgotten_rounds_are_charged_by_the_plan_they_were_made_by(tmp_path: Pa
 def test_lost_rounds_are_planned_around(url: str, accountant: str) -> None:
     with begun(url, two_groups(accountant=accountant), LIFE | {"ada": Budget(5.0)}) as (ledger, books):
         spend(books, 5)
-        books.reconcile(3, "result 3")
+        books.reconcile(upto(3))
         with pytest.raises(BudgetError, match="'ada' of group 'strict'"):
             books.check_rest()
         old = books.plan
@@ -250,7 +273,7 @@ def test_lost_rounds_are_planned_around(url: str, accountant: str) -> None:
         for before, after in zip(old.groups, new.groups, strict=True):
             assert after.noise_multiplier[:3] == before.noise_multiplier[:3]
             assert min(after.noise_multiplier[3:]) > max(before.noise_multiplier[3:])
-        books.reconcile(3, "result 3")
+        books.reconcile(upto(3))
         spend(books, 3)
         ada = ledger.account("ada")
         assert (ada.epsilon if accountant == "rdp" else ada.epsilon_pld) == pytest.approx(5.0, rel=2e-3)
@@ -285,7 +308,7 @@ def test_nobody_goes_over_whatever_happens(data: st.DataObject, tmp_path_factory
     draw = data.draw
     with Ledger(url) as ledger:
         ledger.set_budgets({n: Budget(draw(st.floats(1.0, 20.0)), draw(st.sampled_from([1e-5, 1e-6]))) for n in NAMES})
-        running = []
+        running, released = [], 0
         for i in range(draw(st.integers(1, 3))):
             names = draw(st.permutations(NAMES))[: draw(st.integers(2, 4))]
             first = draw(st.integers(1, len(names) - 1))
@@ -303,9 +326,10 @@ def test_nobody_goes_over_whatever_happens(data: st.DataObject, tmp_path_factory
                 if step in ("round", "crash"):
                     claim = books.reserve(done + 1)
                     if step == "round":
-                        books.release(done + 1, claim, "")
+                        released += 1
+                        books.release(done + 1, claim, f"result {released}")
                 elif step == "lose" and done:
-                    books.reconcile(done - 1, "")
+                    books.reconcile([books.state.results[round_] for round_ in range(1, done)])
                 elif step == "replan":
                     books.replan().verify()
                     books.check_rest()

@@ -166,7 +166,7 @@ def test_a_copy_of_a_run_cannot_release_what_the_original_has(tmp_path: Path) ->
     with pytest.raises(StoppedError):
         start_run(settings, Path("run"), interrupt)
     resume_run(Path("run"))
-    with pytest.raises(StoppedError, match="would go over budget"):
+    with pytest.raises(InputError, match="is complete; this checkpoint of round 3 is an older one"):
         resume_run(Path("copy"))
 
 

@@ -5,10 +5,10 @@ Every step is one transaction: read what is new in the log, check, write, commit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from nestegg.errors import BudgetError, InputError
 from nestegg.ledger.database import insert_rows
@@ -62,42 +62,52 @@ class RunBooks(RunAccounts):
                 raise InputError(f"round {round_} of run {self._state.name!r} was taken over by another process.")
             append(connection, "release", run=self._number, round_=round_, detail={"result": result})
 
-    def reconcile(self, done: int, result: str | None, plan: Plan | None = None) -> list[str]:
+    def reconcile(self, results: Sequence[str], plan: Plan | None = None) -> list[str]:
         """Bring the log and a run's checkpoint into agreement, always towards the safe side.
 
         Args:
-            done: rounds that the checkpoint holds.
-            result: its digest.
+            results: digests of the checkpoints that led to this one, round by round, its own last.
             plan: that it was made by; by default the plan in force.
 
         Returns:
             What was found and done about it, in sentences.
 
         Raises:
-            InputError: it is not a result that this run has released, or could have.
+            InputError: it does not descend from what this run has released, or would undo a run that is complete.
         """
+        done, said = len(results), []
         with self._database.writing() as connection:
             self._refresh(connection)
-            state = self._state
-            if done <= state.done and state.results.get(done) != result:
-                raise InputError(f"the checkpoint of round {done} is not the one that run {state.name!r} released.")
-            if done > self._reserved:
+            self._check_descent(results)
+            if done > self._state.done:
                 said = self._recover(connection, done, plan or self.plan)
-            elif done < state.done:
-                append(connection, "rewind", run=state.number, round_=done)
-                lost = f"round {state.done}" if done + 1 == state.done else f"rounds {done + 1} to {state.done}"
+            elif done < self._state.done:
+                lost = (
+                    f"rounds {done + 1} to {self._state.done}" if done + 1 < self._state.done else f"round {done + 1}"
+                )
+                append(connection, "rewind", run=self._number, round_=done)
                 said = [f"The released result of {lost} is lost: it stays paid for, and is to be paid for again."]
-            elif done > state.done:
-                said = [f"Round {done} had its checkpoint but was not marked as released: it is now."]
-            elif state.claim is not None:
+            elif self._state.claim is not None:
                 said = [f"Round {done + 1} was reserved and never released: it runs under the same reservation."]
-            else:
-                said = []
-            for round_ in range(state.done + 1, done + 1):
-                detail = {"result": result if round_ == done else None}
-                append(connection, "release", run=state.number, round_=round_, detail=detail)
+            for round_ in range(self._state.done + 1, done + 1):
+                detail = {"result": results[round_ - 1]}
+                append(connection, "release", run=self._number, round_=round_, detail=detail)
         self._adopt(self.plan)
         return said
+
+    def _check_descent(self, results: Sequence[str]) -> None:
+        """Of two results of a round one counts: the one that was released, and what follows from it."""
+        state, done = self._state, len(results)
+        for round_, result in enumerate(results[: state.done], 1):
+            if state.results.get(round_) != result:
+                raise InputError(
+                    f"the checkpoint of round {done} is not of the run {state.name!r} that the ledger knows: another "
+                    f"result of round {round_} was released. A copy of the run may have it."
+                )
+        if state.lost & set(results):
+            raise InputError(f"run {state.name!r} has gone back behind the checkpoint of round {done}, which is void.")
+        if done < state.done == self.plan.rounds:
+            raise InputError(f"run {state.name!r} is complete; this checkpoint of round {done} is an older one.")
 
     def replan(self, acceptable: Callable[[Plan], None] = lambda plan: None) -> Plan:
         """Plan the rounds that are left anew, from what everybody has spent here and elsewhere, and put it in force.
@@ -118,7 +128,7 @@ class RunBooks(RunAccounts):
             acceptable(plan)
             if self._put_in_force(plan, after):
                 return plan
-        raise InputError(f"run {state.name!r} cannot be planned anew while others spend the same budgets so fast.")
+        raise InputError(f"run {state.name!r} cannot be planned anew while it or others spend so fast.")
 
     def _put_in_force(self, plan: Plan, after: int) -> bool:
         """Whether the plan still fits what others have spent meanwhile; if so, it is now in force."""
@@ -139,28 +149,41 @@ class RunBooks(RunAccounts):
 
     def _recover(self, connection: Connection, done: int, plan: Plan) -> list[str]:
         """Charge rounds that the checkpoint holds and the ledger has forgotten: spent is spent, whatever the budget."""
-        state = self._state
-        if any(round_ in state.lost for round_ in range(state.done + 1, done + 1)):
-            raise InputError(f"run {state.name!r} has gone back behind the checkpoint of round {done}, which is void.")
-        said = []
-        if plan.digest != state.plan:
-            self._enter_plan(connection, plan, state.done)
+        first, said = self._reserved + 1, []
+        if self._state.claim is not None:
+            if self._charged(connection) == self._rows(plan, first - 1):
+                said.append(f"Round {first - 1} had its checkpoint but was not marked as released: it is now.")
+            else:  # reserved by another plan than it was made by: that stays paid too
+                first -= 1
+                append(connection, "rewind", run=self._number, round_=self._state.done)
+        if plan.digest != self._state.plan and first <= done:
+            self._enter_plan(connection, plan, first - 1)
             said.append(f"The plan {plan.digest[:16]} of the checkpoint is in force again.")
-        for round_ in range(self._reserved + 1, done + 1):
+            self.plan = plan
+        for round_ in range(first, done + 1):
             self._charge(connection, plan, round_)
             said.append(f"Round {round_} is in the checkpoint and was not in the ledger: it is charged now.")
-        self.plan = plan
         return said
+
+    def _charged(self, connection: Connection) -> list[tuple[Any, ...]]:
+        """What the open reservation has charged."""
+        entry = self._state.paid[self._state.done + 1]
+        query = select(charges).where(charges.c.entry == entry).order_by(charges.c.group)
+        return [tuple(row[1:]) for row in connection.execute(query)]
+
+    def _rows(self, plan: Plan, round_: int) -> list[tuple[Any, ...]]:
+        """What a plan charges each group for a round."""
+        return [
+            (group, row.sampling_rate[round_ - 1], row.noise_multiplier[round_ - 1])
+            for group, row in zip(self._state.groups, plan.groups, strict=True)
+        ]
 
     def _enter_plan(self, connection: Connection, plan: Plan, after: int) -> None:
         store_plan(connection, plan)
         append(connection, "replan", run=self._number, round_=after, detail={"plan": plan.digest})
 
     def _charge(self, connection: Connection, plan: Plan, round_: int) -> str:
-        rows: list[tuple[Any, ...]] = [
-            (group, row.sampling_rate[round_ - 1], row.noise_multiplier[round_ - 1])
-            for group, row in zip(self._state.groups, plan.groups, strict=True)
-        ]
+        rows = self._rows(plan, round_)
         entry = append(connection, "reserve", run=self._number, round_=round_, rows=rows)
         insert_rows(connection, charges, ((entry.entry, *row) for row in rows))
         return entry.hash

@@ -25,7 +25,7 @@ class RunState:
         done: rounds whose results count.
         claim: hash of the reservation that is open, or None; `done + 1` is its round.
         results: digest of the checkpoint of every round that is done.
-        lost: rounds that were done once, and then lost.
+        lost: results that were released once, and then lost.
     """
 
     number: int
@@ -38,8 +38,8 @@ class RunState:
     paid: dict[int, int] = field(default_factory=dict)
     done: int = 0
     claim: str | None = None
-    results: dict[int, str | None] = field(default_factory=dict)
-    lost: set[int] = field(default_factory=set)
+    results: dict[int, str] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -122,6 +122,5 @@ class History:
                 self.rounds[run.paid[round_]].state = "released"
             else:
                 for later in [r for r in run.paid if r > round_]:
-                    run.lost.add(later)
-                    run.results.pop(later, None)
+                    run.lost |= {run.results.pop(later)} if later in run.results else set()
                     self.rounds[run.paid.pop(later)].state = "lost"

@@ -49,6 +49,11 @@ class RunAccounts:
         """Digests of the plans the run has had, by now."""
         return self.state.plans
 
+    def stored_plan(self, digest: str) -> Plan:
+        """One of the plans the run has had."""
+        with self._database.reading() as connection:
+            return load_stored_plan(connection, digest, self._database.place)
+
     def accounts(self) -> dict[str, Account]:
         """The tightest account of every group."""
         self._catch_up()

@@ -8,7 +8,7 @@ from typing import Any
 from nestegg.config import Config, changed, check_method_keys
 from nestegg.errors import InputError
 from nestegg.ledger import RunBooks
-from nestegg.planning import Plan, save_plan
+from nestegg.planning import Plan
 from nestegg.roster import make_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
@@ -60,7 +60,7 @@ def replan_run(folder: Path, say: Say = lambda sentence: None) -> Plan:
             raise InputError(f"{folder} has no noise and no account, so there is nothing to plan anew.")
         _reconcile(run, config, plan, books, say)
         made = books.replan(acceptable)
-        save_plan(made, folder / "plan.json")
+        run.put_in_force(made)
         return made
 
 
@@ -73,12 +73,16 @@ def rounds_left(folder: Path) -> int:
 def _reconcile(run: RunFolder, config: Config, plan: Plan, payment: Payment, say: Say) -> None:
     """Bring the ledger and the folder into agreement: what the checkpoint holds, and which plan is in force."""
     saved = run.load_checkpoint()
-    made_by = saved.facts.get("plan") if saved else plan.digest
-    if saved and (saved.facts.get("config") != config_digest(config) or made_by not in (*payment.plans, plan.digest)):
-        raise InputError(f"the checkpoint in {run.path} is a checkpoint of another configuration.")
-    done = int(saved.facts["round"]) if saved else 0
-    for sentence in payment.reconcile(done, saved.digest if saved else None, plan if made_by == plan.digest else None):
+    if saved is not None:
+        made_by = saved.facts.get("plan", "")
+        made = run.plan_of(made_by) or (payment.stored_plan(made_by) if made_by in payment.plans else None)
+        if saved.facts.get("config") != config_digest(config) or made is None:
+            raise InputError(f"the checkpoint in {run.path} is a checkpoint of another configuration.")
+        said = payment.reconcile([*saved.facts["results"], saved.digest], made)
+    else:
+        said = payment.reconcile([])
+    for sentence in said:
         say(sentence)
     if payment.plan.digest != plan.digest:
-        save_plan(payment.plan, run.path / "plan.json")
+        run.put_in_force(payment.plan)
         say(f"The run goes on by the plan {payment.plan.digest[:16]}, made anew.")

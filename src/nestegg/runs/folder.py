@@ -1,7 +1,7 @@
 """A run's folder: it appears whole, is valid at every moment, and belongs to one process at a time.
 
 config.toml         the configuration, with every default written out
-plan.json           the plan in force, with its digest
+plan.json           the plan in force, with its digest; plans before it are in plans/
 ledger.db           what the run has spent, unless the configuration names a ledger
 rounds.jsonl        a line a round
 checkpoint.safetensors  the state after the last round
@@ -90,6 +90,22 @@ class RunFolder:
         """The plan."""
         self.config()
         return load_plan(self.path / "plan.json")
+
+    def plan_of(self, digest: str) -> Plan | None:
+        """The plan of a digest, if it is or was in force here."""
+        earlier = self.path / "plans" / f"{digest}.json"
+        found = [self.plan(), *([load_plan(earlier)] if earlier.is_file() else [])]
+        return next((plan for plan in found if plan.digest == digest), None)
+
+    def put_in_force(self, plan: Plan) -> None:
+        """Another plan for what is left; the one before is kept, for what was made by it."""
+        before = self.plan()
+        try:
+            (self.path / "plans").mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
+        save_plan(before, self.path / "plans" / f"{before.digest}.json")
+        save_plan(plan, self.path / "plan.json")
 
     def save_checkpoint(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
         """Write a checkpoint, durably; returns its digest."""

@@ -27,7 +27,10 @@ class Payment(Protocol):
     def plans(self) -> Sequence[str]:
         """Digests of the plans it has had."""
 
-    def reconcile(self, done: int, result: str | None, plan: Plan | None = None) -> list[str]:
+    def stored_plan(self, digest: str) -> Plan:
+        """One of the plans it has had."""
+
+    def reconcile(self, results: Sequence[str], plan: Plan | None = None) -> list[str]:
         """Bring ledger and checkpoint into agreement."""
 
     def check_rest(self) -> None:
@@ -50,7 +53,11 @@ class NoPayment:
         self.plan = plan
         self.plans = [plan.digest]
 
-    def reconcile(self, done: int, result: str | None, plan: Plan | None = None) -> list[str]:
+    def stored_plan(self, digest: str) -> Plan:
+        """It has had one only."""
+        return self.plan
+
+    def reconcile(self, results: Sequence[str], plan: Plan | None = None) -> list[str]:
         """There is no ledger to disagree."""
         return []
 

@@ -73,7 +73,7 @@ class Task:
         A round is paid for, on disk, before any client works for it, and out once its checkpoint is written and the
         ledger says so. Only then does anybody hear of it.
         """
-        state, lines = self._restore(folder, say)
+        state, lines, results = self._restore(folder, say)
         resume = f"nestegg run --resume {folder.path}"
         try:
             payment.check_rest()
@@ -82,8 +82,8 @@ class Task:
                 claim = payment.reserve(state.round + 1)
                 state, report = self.federation.step(state)
                 lines.append(_line(report))
-                result = self._save(folder, state, lines[-1])
-                payment.release(state.round, claim, result)
+                results.append(self._save(folder, state, lines[-1], results))
+                payment.release(state.round, claim, results[-1])
                 folder.append_line(lines[-1])
                 on_round(report)
             return self._finish(folder, state, [json.loads(line) for line in lines], payment.accounts())
@@ -96,26 +96,28 @@ class Task:
         except (InputError, OSError) as error:
             raise StoppedError(f"{error} The run can go on: {resume}") from None
 
-    def _save(self, folder: RunFolder, state: State, line: str) -> str:
+    def _save(self, folder: RunFolder, state: State, line: str, results: list[str]) -> str:
         facts = {
             "round": state.round,
             "clip_norm": repr(state.clip_norm),
             "line": line,
             "config": config_digest(self.config),
+            "results": results,
         }
         return folder.save_checkpoint({"model": state.model, "velocity": state.velocity}, self._facts(facts))
 
-    def _restore(self, folder: RunFolder, say: Say) -> tuple[State, list[str]]:
-        """The checkpoint's state, and the lines of the rounds it covers, as far as they are there."""
+    def _restore(self, folder: RunFolder, say: Say) -> tuple[State, list[str], list[str]]:
+        """The checkpoint's state, the lines of the rounds it covers as far as they are there, and all results to it."""
         saved = folder.load_checkpoint()
         if saved is None:
-            return self.federation.start(), []
+            return self.federation.start(), [], []
         done, device = int(saved.facts["round"]), self.config.training.device
         lines = [line for line in folder.lines() if json.loads(line).get("round", done) < done]
         if len(lines) < done - 1:
             say(f"rounds.jsonl has lost {done - 1 - len(lines)} of its lines: the report will have gaps.")
         model, velocity = (saved.tensors[name].to(device) for name in ("model", "velocity"))
-        return State(done, model, float(saved.facts["clip_norm"]), velocity), [*lines, saved.facts["line"]]
+        state = State(done, model, float(saved.facts["clip_norm"]), velocity)
+        return state, [*lines, saved.facts["line"]], [*saved.facts["results"], saved.digest]
 
     def _finish(
         self, folder: RunFolder, state: State, rounds: list[dict[str, Any]], accounts: dict[str, Account]
