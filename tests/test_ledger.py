@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -20,9 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, create_engine, text
 
-from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, plan
+from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, accounting, plan
+from nestegg.accounting import compose
 from nestegg.errors import BudgetError
 from nestegg.ledger import Account, Ledger, RunBooks, tables
+from nestegg.ledger.accounts import epsilon
 from nestegg.ledger.database import checked_url, insert_rows
 from nestegg.ledger.log import append
 from nestegg.ledger.plans import store_plan
@@ -88,6 +91,19 @@ def test_an_account_composes_all_runs_as_the_judges_do(url: str) -> None:
         position, accounts = ledger.verify()
         assert position.entry == 4 + 2 * (6 + 9)
         assert not any(account.is_over for account in accounts)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_few_orders_give_the_epsilon_of_all(seed: int) -> None:
+    draw = random.Random(seed)
+    charged = tuple(
+        Charge(draw.uniform(0.001, 1.0), 10 ** draw.uniform(-0.7, 2.5), draw.randint(1, 300))
+        for _ in range(draw.randint(1, 30))
+    )
+    for delta in (1e-3, 1e-5, 1e-12):
+        whole = compose(accounting.RdpAccountant(), charged).epsilon(delta)[0]
+        assert epsilon(charged, delta) == pytest.approx(whole, rel=1e-12)
+    assert epsilon((), 1e-5) == 0.0
 
 
 @pytest.mark.parametrize("accountant", ["rdp", "pld"])

@@ -82,9 +82,8 @@ class RunBooks(RunAccounts):
             if done > self._state.done:
                 said = self._recover(connection, done, plan or self.plan)
             elif done < self._state.done:
-                lost = (
-                    f"rounds {done + 1} to {self._state.done}" if done + 1 < self._state.done else f"round {done + 1}"
-                )
+                last = self._state.done
+                lost = f"round {last}" if done + 1 == last else f"rounds {done + 1} to {last}"
                 append(connection, "rewind", run=self._number, round_=done)
                 said = [f"The released result of {lost} is lost: it stays paid for, and is to be paid for again."]
             elif self._state.claim is not None:
