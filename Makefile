@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 help:
 	@echo "make demo     train six methods on embedded data and compare them; a run refused for lack of budget"
 	@echo "make test     style, types, architecture and tests"
-	@echo "make bench    timings, as ratios within one run"
+	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
 	@echo "make soak     a thousand kill -9 and a million clients for the ledger; takes half an hour"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the virtual environment"
@@ -58,6 +58,7 @@ test: $(VENV)/full
 
 bench: $(VENV)/full
 	@$(BIN)/python -m bench.run
+	@$(BIN)/nestegg bench
 
 soak: $(VENV)/full
 	@$(BIN)/python -m bench.soak --kills 1000

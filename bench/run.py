@@ -115,36 +115,6 @@ def many_clients() -> Line:
     return ("1,000,000 budgets, 32 levels, 25 rounds", f"{end - start:.1f} s", detail, "")
 
 
-def one_round() -> list[Line]:
-    """A round of 80 clients with about 400 samples each, 5 epochs of batches of 32, a network of 105-32-1."""
-    import torch
-
-    from nestegg.mechanism import Layout
-    from nestegg.randomness import Randomness
-    from nestegg.training import LocalTraining
-    from nestegg.training.engines import make_engine
-
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    sizes = np.random.default_rng(0).integers(360, 441, 80)
-    clients = [(torch.randn(int(n), 105), torch.randint(0, 2, (int(n),))) for n in sizes]
-    model = torch.nn.Sequential(torch.nn.Linear(105, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
-    start = Layout.of(model).flatten(model)
-    times = {}
-    for name in ("loop", "dense"):
-        engine = make_engine(name, model, clients, LocalTraining(5, 32, 0.01), Randomness(0, True))
-        times[name] = seconds(lambda engine=engine: list(engine.train(start, range(80), 1, 0.01)), 3)
-    ratio = times["loop"] / times["dense"]
-    return [
-        (
-            "a round of 80 small clients, dense engine",
-            f"{times['dense']:.2f} s",
-            f"loop {times['loop']:.2f} s",
-            f"{ratio:.0f}×",
-        )
-    ]
-
-
 def alone(work: Callable[[], Line]) -> Line:
     """Run in a process of its own, so that its peak memory is its own."""
     with get_context("spawn").Pool(1) as pool:
@@ -163,7 +133,7 @@ def main() -> None:
     for heading in ("work", "nestegg", "beside it", "ratio"):
         table.add_column(heading, justify="left" if heading == "work" else "right")
     with console.status("Measuring, a few minutes …"):
-        lines = [*curves(), *paper_plan(), alone(many_groups), alone(many_clients), *one_round()]
+        lines = [*curves(), *paper_plan(), alone(many_groups), alone(many_clients)]
     for line in lines:
         table.add_row(*line)
     console.print(table)

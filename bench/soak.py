@@ -27,7 +27,7 @@ from nestegg.config import load_config
 from nestegg.ledger import Ledger, books
 from nestegg.runs import folder as files
 from nestegg.runs import task
-from nestegg.training import RoundReport, loop
+from nestegg.training import RoundReport, loop, workers
 
 CONFIG = """
 [federation]
@@ -56,7 +56,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "reserve": (books.RunBooks, "reserve"),
     "within a transaction": (books, "append"),
     "sample": (loop.Federation, "cohort"),
-    "train": (loop, "clip"),
+    "train": (workers, "clipped_sum"),
     "noise": (loop, "add_noise"),
     "write the checkpoint": (files.RunFolder, "save_checkpoint"),
     "release": (books.RunBooks, "release"),

@@ -13,7 +13,7 @@ from scipy import stats
 from torch import nn
 
 from nestegg import Budget, Group, InputError, plan
-from nestegg.mechanism import Layout, add_noise, clip, share_std
+from nestegg.mechanism import Layout, add_noise, clip, clipped_sum, share_std
 from nestegg.models import make_model
 from nestegg.randomness import Randomness
 from nestegg.training import Federation, LocalTraining, Mechanics
@@ -75,12 +75,12 @@ def test_total_noise_is_the_plan_s_whoever_was_sampled(rates: tuple[float, float
 @pytest.mark.parametrize("lost", [1, 3, 5])
 def test_total_noise_is_the_plan_s_when_sampled_clients_drop_out(lost: int) -> None:
     world = federation((1.0, 1.0))
-    whole = world.engine.train
+    everybody = world.workers.sums
 
     def dropping(model: Any, cohort: Any, *more: Any) -> Any:
-        return whole(model, cohort[lost:], *more)
+        return everybody(model, cohort[lost:], *more)
 
-    world.engine.train = dropping  # type: ignore[method-assign]
+    world.workers.sums = dropping  # type: ignore[method-assign]
     noise = noise_of(world)
     assert stats.kstest(noise, "norm").pvalue > 1e-6
     assert noise.var() == pytest.approx(1.0, abs=6.0 * np.sqrt(2.0 / SIZE))
@@ -145,8 +145,9 @@ def test_a_clipped_update_is_within_its_norm_and_keeps_its_direction(
 ) -> None:
     updates = torch.tensor(rows)
     layers = (slice(0, 4), slice(4, 6)) if per_layer else None
-    clipped, broken = clip(updates.clone(), torch.full((len(rows),), norm), layers)
-    assert not broken.any()
+    clipped = updates.clone()
+    lengths = clip(clipped, torch.full((len(rows),), norm), layers)
+    assert lengths.tolist() == pytest.approx(torch.linalg.vector_norm(updates.double(), dim=1).tolist())
     assert torch.all(torch.linalg.vector_norm(clipped.double(), dim=1) <= norm)
     small = torch.linalg.vector_norm(updates.double(), dim=1) <= norm * 0.999 / np.sqrt(2.0)
     assert torch.equal(clipped[small], updates[small])
@@ -155,7 +156,10 @@ def test_a_clipped_update_is_within_its_norm_and_keeps_its_direction(
 
 def test_per_layer_clipping_clips_each_layer_to_its_part() -> None:
     updates = torch.tensor([[3.0, 4.0, 0.1], [0.0, 0.0, 50.0]])
-    clipped, _ = clip(updates, torch.tensor([2.0, 2.0]), (slice(0, 2), slice(2, 3)))
+    clipped = updates.clone()
+    assert clip(clipped, torch.tensor([2.0, 2.0]), (slice(0, 2), slice(2, 3))).tolist() == pytest.approx(
+        [25.01**0.5, 50]
+    )
     part = 2.0 / np.sqrt(2.0)
     assert clipped[0].tolist() == pytest.approx(
         [0.6 * part, 0.8 * part, 0.1], rel=1e-5
@@ -165,10 +169,10 @@ def test_per_layer_clipping_clips_each_layer_to_its_part() -> None:
 
 def test_broken_updates_count_as_zero() -> None:
     updates = torch.tensor([[np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0], [3.0, 4.0]])
-    clipped, broken = clip(updates, torch.full((4,), 1.0))
-    assert broken.tolist() == [True, True, False, False]
-    assert clipped[:3].abs().sum() == 0.0
-    assert clipped[3].tolist() == pytest.approx([0.6, 0.8], rel=1e-5)
+    total, bits, broken = clipped_sum(updates, np.ones(4))
+    assert (bits, broken) == (1 - 4 / 2, 2)  # only the zero is below its norm
+    assert updates[:3].abs().sum() == 0.0
+    assert total.tolist() == updates[3].tolist() == pytest.approx([0.6, 0.8], rel=1e-5)
 
 
 def test_a_layer_is_a_module_that_owns_parameters() -> None:
@@ -199,3 +203,18 @@ def test_tied_parameters_are_one() -> None:
     first, second = nn.Linear(3, 3), nn.Linear(3, 3)
     second.weight = first.weight
     assert Layout.of(nn.Sequential(first, second)).size == 9 + 3 + 3
+
+
+def test_orders_are_uniform_and_every_client_s_own() -> None:
+    randomness = Randomness(3, reproducible=False)
+    orders = randomness.orders(1, range(6000), [4] * 6000, 2)
+    counts = np.unique(orders.reshape(-1, 4) @ [1000, 100, 10, 1], return_counts=True)[1]
+    assert len(counts) == 24
+    assert stats.chisquare(counts).pvalue > 1e-6
+    first, second = orders[:, 0], orders[:, 1]
+    assert stats.chisquare(np.bincount(4 * first[:, 0] + second[:, 0])).pvalue > 1e-6  # epochs are independent
+    mixed = randomness.orders(1, [7, 5, 11], [2, 9, 4], 2)
+    assert np.array_equal(mixed[2, :, :4], orders[11])  # whoever else is there
+    assert np.array_equal(np.sort(mixed[1]), np.tile(np.arange(9), (2, 1)))
+    assert not np.array_equal(orders, randomness.orders(2, range(6000), [4] * 6000, 2))
+    assert not np.array_equal(orders, Randomness(4, False).orders(1, range(6000), [4] * 6000, 2))

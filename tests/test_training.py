@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,9 @@ from nestegg import Budget, Group, InputError, LocalTraining, Mechanics, Plan, p
 from nestegg.data import load_dataset, partition
 from nestegg.mechanism import Layout
 from nestegg.models import make_model
-from nestegg.randomness import SERVER, Purpose, Randomness
-from nestegg.training import AdaptiveClipping, Federation
-from nestegg.training.engines import bf16_works
+from nestegg.randomness import Purpose, Randomness
+from nestegg.training import AdaptiveClipping, Federation, kernel
+from nestegg.training.engines import bf16_works, make_engine
 from nestegg.training.local import batches
 
 GROUPS = [
@@ -33,6 +35,17 @@ def clients() -> list[tuple[torch.Tensor, torch.Tensor]]:
     return [(data.train_x[part], data.train_y[part]) for part in parts]
 
 
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an engine; `batched` is the dense one where nothing could be compiled."""
+    if request.param == "dense" and kernel.load() is None:
+        pytest.skip("there was no C compiler to build the kernel with")
+    if request.param == "batched":
+        monkeypatch.setattr(kernel, "load", lambda: None)
+        return "dense"
+    return str(request.param)
+
+
 def federation(clients: Any, made: Plan, name: str = "mlp", **changes: Any) -> Federation:
     model = make_model(name, torch.Size((1, 8, 8)), 10, seed=1)
     training, mechanics = changes.pop("training", TRAINING), changes.pop("mechanics", Mechanics())
@@ -45,7 +58,7 @@ def paper_round(world: Federation, theta: np.ndarray, t: int, clients: Any, unit
     n_clients, size = made.clients, theta.size
     group_of = [row for row in made.groups for _ in range(row.group.clients)]
     draws = randomness.stream(Purpose.COHORT, t).random(n_clients)
-    total = np.zeros(size)
+    total, variance = np.zeros(size), 0.0
     sampled = 0
     for n, row in enumerate(group_of):
         c, sigma = row.clip_norm[t - 1] * unit, row.noise_multiplier[t - 1]
@@ -56,7 +69,7 @@ def paper_round(world: Federation, theta: np.ndarray, t: int, clients: Any, unit
         x, y = x.reshape(len(x), -1), y.astype(int)
         weight, bias = theta[:640].reshape(10, 64).copy(), theta[640:].copy()
         velocity = [np.zeros_like(weight), np.zeros_like(bias)]
-        for batch in batches(len(y), world.training, randomness.stream(Purpose.SHUFFLE, t, n)):
+        for batch in batches(len(y), world.training, randomness, t, n):
             logits = x[batch] @ weight.T + bias
             p = np.exp(logits - logits.max(axis=1, keepdims=True))
             p /= p.sum(axis=1, keepdims=True)
@@ -66,17 +79,18 @@ def paper_round(world: Federation, theta: np.ndarray, t: int, clients: Any, unit
             weight, bias = weight - rate * velocity[0], bias - rate * velocity[1]
         update = np.concatenate([weight.ravel(), bias]) - theta  # line 8
         update *= min(1.0, c / np.linalg.norm(update))  # line 9
-        share = randomness.stream(Purpose.NOISE, t, n).standard_normal(size, dtype=np.float32)
-        total += update + c * sigma / np.sqrt(n_clients) * share  # line 10
-    missing = randomness.stream(Purpose.NOISE, t, SERVER).standard_normal(size, dtype=np.float32)
+        total += update
+        variance += (c * sigma) ** 2 / n_clients  # line 10
     std = made.clip_norm * unit * made.round_noise_multiplier[t - 1]
-    total += std * np.sqrt((n_clients - sampled) / n_clients) * missing
+    variance += std**2 * (n_clients - sampled) / n_clients
+    # All shares are independent and normal, so a simulation may draw what they add up to.
+    total += np.sqrt(variance) * randomness.stream(Purpose.NOISE, t).standard_normal(size, dtype=np.float32)
     return theta + total / (made.mean_sampling_rate[t - 1] * n_clients)  # line 9 of the server
 
 
 @pytest.mark.parametrize("clip_unit", ["update", "gradient"])
 @pytest.mark.parametrize("clipping", ["flat", "per-layer"])  # one layer: both are the same
-@pytest.mark.parametrize("engine", ["loop", "dense"])
+@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
 def test_rounds_equal_the_paper_written_out(clients: Any, engine: str, clip_unit: str, clipping: str) -> None:
     made = plan(GROUPS, rounds=4, clip_norm=2.0)
     world = federation(clients, made, "linear", mechanics=Mechanics(clipping, clip_unit), engine=engine)
@@ -99,7 +113,7 @@ def test_without_privacy_and_with_everybody_it_is_fedavg(clients: Any) -> None:
     for n, (x, y) in enumerate(clients):
         model = make_model("mlp", torch.Size((1, 8, 8)), 10, seed=1)
         optimiser = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-        for batch in batches(len(y), TRAINING, world.randomness.stream(Purpose.SHUFFLE, 1, n)):
+        for batch in batches(len(y), TRAINING, world.randomness, 1, n):
             optimiser.zero_grad()
             nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
             optimiser.step()
@@ -107,12 +121,13 @@ def test_without_privacy_and_with_everybody_it_is_fedavg(clients: Any) -> None:
     assert torch.allclose(state.model, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize("engine", ["dense", "batched"], indirect=True)
 @pytest.mark.parametrize("method", ["fedavg", "spend-as-you-go", "adaptive-clipping"])
-def test_engines_agree(clients: Any, method: str) -> None:
+def test_engines_agree(clients: Any, method: str, engine: str) -> None:
     made = plan(GROUPS, rounds=3, method=method, clip_norm=2.0)
     ends = []
-    for engine in ("loop", "dense"):
-        world = federation(clients, made, engine=engine)
+    for name in ("loop", engine):
+        world = federation(clients, made, engine=name)
         state = world.start()
         while state.round < made.rounds:
             state, _ = world.step(state)
@@ -120,9 +135,35 @@ def test_engines_agree(clients: Any, method: str) -> None:
     assert torch.allclose(*ends, atol=2e-5)
 
 
-@pytest.mark.parametrize("engine", ["loop", "dense"])
+@pytest.mark.parametrize("engine", ["dense", "batched"], indirect=True)
+@pytest.mark.parametrize(
+    ("units", "sizes", "batch"),
+    [
+        ((5, 1), (3, 1, 7), 4),
+        ((3, 16, 2), (8, 8), 8),  # whole vectors
+        ((7, 33, 17, 10), (1, 30, 12, 5, 64), 9),
+        ((40, 48, 1), (100,), 200),
+        ((1, 1, 1, 1), (2, 9), 1),
+    ],
+)
+def test_engines_agree_on_any_widths(units: Any, sizes: Any, batch: int, engine: str) -> None:
+    torch.manual_seed(2)
+    layers = [layer for a, b in pairwise(units) for layer in (nn.Linear(a, b), nn.ReLU())]
+    model = nn.Sequential(*layers[:-1])
+    clients = [(torch.randn(n, units[0]), torch.randint(0, max(units[-1], 2), (n,))) for n in sizes]
+    training, randomness = LocalTraining(3, batch, 0.1), Randomness(1, True)
+    start = Layout.of(model).flatten(model)
+    loop, _ = make_engine("loop", model, clients, training, randomness)
+    dense, _ = make_engine(engine, model, clients, training, randomness)
+    together = sorted(range(len(sizes)), key=lambda n: -sizes[n])
+    updates = dense.train_block(start, together, 4, 0.1)
+    for client, update in zip(together, updates, strict=True):
+        assert torch.allclose(update, loop.train_block(start, [client], 4, 0.1)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
 def test_workers_change_no_bit(clients: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nestegg.training.dense._BLOCK", 5000)  # several blocks, also of few clients
+    monkeypatch.setattr("nestegg.training.dense._CLIENTS", 2)  # several blocks, also of few clients
     made = plan(GROUPS, rounds=3, clip_norm=2.0)
     ends = []
     for workers in (1, 2, 5):
@@ -135,28 +176,69 @@ def test_workers_change_no_bit(clients: Any, engine: str, monkeypatch: pytest.Mo
     assert ends[0].equal(ends[2])
 
 
+NORMS = np.full(10, np.inf)
+
+
 def test_a_round_that_is_left_early_leaves_nothing_behind(clients: Any) -> None:
     world = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
     start = world.start().model
-    first = next(world.engine.train(start, [3, 1, 2, 0], 1, 0.1))  # and the others are never asked for
-    assert first[0] == [3]
-    again = [block for block, _ in world.engine.train(start, [0, 1, 2, 3], 1, 0.1)]
-    assert again == [[0], [1], [2], [3]]
+    next(world.workers.sums(start, [3, 1, 2, 0], 1, 0.1, NORMS))  # and the others are never asked for
+    again = [part.total.clone() for part in world.workers.sums(start, [0, 1, 2, 3], 1, 0.1, NORMS)]
+    alone = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=1)
+    expected = [part.total.clone() for part in alone.workers.sums(start, [0, 1, 2, 3], 1, 0.1, NORMS)]
+    assert torch.equal(torch.stack(again), torch.stack(expected))
 
 
 def test_a_worker_that_fails_is_named(clients: Any) -> None:
     world = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
     start = world.start().model
-    with pytest.raises(InputError, match="a worker process failed: IndexError"):
-        list(world.engine.train(start, [0, 10**6], 1, 0.1))
+    world.engine.clients[1] = (torch.zeros(3, 7), torch.zeros(3, dtype=torch.long))  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match="a worker process failed: RuntimeError"):
+        list(world.workers.sums(start, [0, 1], 1, 0.1, NORMS))
     with pytest.raises(InputError, match="failed earlier"):  # and never an answer to an older question
-        list(world.engine.train(start, [0, 1], 2, 0.1))
+        list(world.workers.sums(start, [0, 2], 2, 0.1, NORMS))
     killed = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
+    list(killed.workers.sums(start, [0, 2], 1, 0.1, NORMS))
     last = max(multiprocessing.active_children(), key=lambda child: child.pid or 0)
     last.kill()
     last.join()
     with pytest.raises(InputError, match="it was killed"):
-        list(killed.engine.train(start, [0, 1, 2, 3], 1, 0.1))
+        list(killed.workers.sums(start, [0, 2, 3, 4], 1, 0.1, NORMS))
+
+
+def test_the_choice_of_engine_and_workers_is_told(clients: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(GROUPS, rounds=3)
+    small = federation(clients, made)
+    assert (small.engine.name, small.workers.count) == ("dense", 1)  # rounds of milliseconds
+    assert small.why.startswith("linear layers only, ")
+    monkeypatch.setattr("nestegg.training.engines._LONG", 1.0)
+    assert federation(clients, made, "cnn").workers.count == len(os.sched_getaffinity(0))
+    assert "more than linear layers" in federation(clients, made, "cnn").why
+    assert federation(clients, made, engine="loop", workers=3).why == "as asked for"
+    own = federation(clients, made, loss=lambda outputs, labels: nn.functional.cross_entropy(outputs, labels))
+    assert (own.engine.name, own.why) == ("loop", "the loss is your own")
+    with pytest.raises(InputError, match="workers = 0 must be"):
+        federation(clients, made, workers=0)
+
+
+def test_pooling_before_the_rectifier_changes_no_bit() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(50, 1, 8, 8, generator=generator)
+    x[:, :, :4] = 0.0  # ties, and pools in which nothing is positive
+    clients = [(x, torch.randint(0, 10, (50,), generator=generator))]
+    model = make_model("cnn", torch.Size((1, 8, 8)), 10, seed=1)
+    world = federation(clients, plan([Group("g", 1, Budget(9.0))], 2), "cnn", engine="loop", training=TRAINING)
+    assert isinstance(world.engine.model[1], nn.MaxPool2d)  # type: ignore[attr-defined]
+    assert isinstance(world.model[1], nn.ReLU)
+    (ours,) = world.engine.train_block(world.start().model, [0], 1, 0.2)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
+    for batch in batches(50, TRAINING, world.randomness, 1, 0):
+        optimiser.zero_grad()
+        images = x[batch].contiguous(memory_format=torch.channels_last)
+        nn.functional.cross_entropy(model(images), clients[0][1][batch]).backward()
+        optimiser.step()
+    expected = world.layout.flatten(model) - world.start().model
+    assert torch.allclose(ours, expected, atol=1e-7)
 
 
 def test_engines_agree_on_one_output() -> None:
@@ -187,13 +269,13 @@ def test_a_bad_client_neither_breaks_a_round_nor_moves_it_further_than_its_norm(
     ends = []
     for poison in (False, True):
         world = federation(clients, made, mechanics=Mechanics("flat", "update"), engine="loop")
-        honest = world.engine.train
+        honest = world.engine.train_block
 
-        def poisoned(*arguments: Any, honest: Any = honest, poison: bool = poison) -> Any:
-            for block, updates in honest(*arguments):
-                yield block, torch.full_like(updates, value) if poison and 0 in block else updates
+        def poisoned(model: Any, block: Any, *more: Any, honest: Any = honest, poison: bool = poison) -> Any:
+            updates = honest(model, block, *more)
+            return torch.full_like(updates, value) if poison and 0 in block else updates
 
-        world.engine.train = poisoned  # type: ignore[method-assign]
+        world.engine.train_block = poisoned  # type: ignore[method-assign]
         world.cohort = lambda _: list(range(10))  # type: ignore[method-assign]
         state, report = world.round(world.start())
         ends.append(state.model)
@@ -292,9 +374,14 @@ def test_what_does_not_fit_is_refused(clients: Any) -> None:
         train(made, nn.Flatten(), clients)
     with pytest.raises(InputError, match="client 2 has 0 inputs"):
         train(made, wide, [clients[0], (torch.empty(0, 1, 8, 8), torch.empty(0, dtype=torch.long)), *clients[2:]])
-    with pytest.raises(InputError, match="engine = 'dense' needs a model of linear layers"):
+    with pytest.raises(InputError, match="engine = 'dense' cannot be used: the model has more"):
         train(made, make_model("cnn", torch.Size((1, 8, 8)), 10, 0), clients, engine="dense")
     assert Layout.of(wide).size == 325
+    with pytest.raises(InputError, match="model takes 7 inputs; the clients have 64"):  # it would read past the samples
+        make_engine("dense", nn.Sequential(nn.Linear(7, 10)), clients, TRAINING, Randomness(0, True))
+    double = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()
+    with pytest.raises(InputError, match="engine = 'dense' cannot be used"):
+        make_engine("dense", double, clients, TRAINING, Randomness(0, True))
 
 
 def test_running_statistics_are_refused(clients: Any) -> None:

@@ -45,7 +45,7 @@ class Training(Section):
     reproducible: bool = False
     precision: str = "fp32"
     engine: str = "auto"
-    workers: int = 1
+    workers: int | None = None
     device: str = "cpu"
 
 

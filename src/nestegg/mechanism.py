@@ -2,16 +2,19 @@
 
 All quantities are those of the plan, in the unit in which updates are clipped. Client n is sampled with q_n^t; what
 leaves it has norm at most c_n^t and carries noise N(0, (c_n^t σ_n^t)²/N); the server adds the shares of everyone else.
-Since c_n^t σ_n^t = c σ^t, the total is N(0, (c σ^t)²) whoever took part, and client n faces σ_n^t.
+Since c_n^t σ_n^t = c σ^t, the total is N(0, (c σ^t)²) whoever took part, and client n faces σ_n^t. A simulation, which
+plays all parts, draws the N shares as what they add up to: one vector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 # Clipping aims this much below the norm, so that rounding to single precision cannot lift an update over it.
@@ -68,7 +71,7 @@ class Layout:
         return [piece.unflatten(-1, shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
 
 
-def clip(updates: Tensor, norms: Tensor, layers: Sequence[slice] | None = None) -> tuple[Tensor, Tensor]:
+def clip(updates: Tensor, norms: Tensor, layers: Sequence[slice] | None = None) -> Tensor:
     """Clip updates to their clients' norms (ClientUpdate, line 9), in place.
 
     Args:
@@ -77,23 +80,45 @@ def clip(updates: Tensor, norms: Tensor, layers: Sequence[slice] | None = None) 
         layers: clip each of the m layers to c_n^t/√m, so that the whole stays within c_n^t; by default the whole.
 
     Returns:
-        The clipped updates, and which rows were not finite.
+        The norm that each update had; it is not finite where the update was not.
     """
     if not bool((norms >= 0.0).all()):  # NaN is not: never an update that is not clipped
         raise ValueError("a clip norm is not a number of at least 0")
-    broken = ~torch.isfinite(updates).all(dim=1)
+    pieces = [slice(None)] if layers is None else layers
+    # In double precision, where the squares of single precision cannot overflow: only what is not finite gives such.
+    lengths = torch.stack([torch.linalg.vector_norm(updates[:, p], dim=1, dtype=torch.float64) for p in pieces], dim=1)
+    whole: Tensor = torch.linalg.vector_norm(lengths, dim=1)
+    broken = ~torch.isfinite(whole)
     if broken.any():
         updates[broken] = 0.0
-    if torch.isinf(norms).all():
-        return updates, broken
-    pieces = [slice(None)] if layers is None else layers
-    limit = norms.double() * _BELOW / np.sqrt(len(pieces))
-    for piece in pieces:
-        part = updates[:, piece]
-        length = torch.linalg.vector_norm(part, dim=1, dtype=torch.float64)
-        scale = torch.where(length > limit, limit / length, torch.ones_like(length))  # a zero update stays zero
-        part *= scale[:, None].to(part.dtype)
-    return updates, broken
+    limit = (norms.double() * _BELOW / np.sqrt(len(pieces)))[:, None]
+    scale = torch.where((lengths > limit) & ~broken[:, None], limit / lengths, 1.0)  # a zero update stays zero
+    for piece, factor in zip(pieces, scale.unbind(dim=1), strict=True):
+        if (factor < 1.0).any():
+            updates[:, piece] *= factor[:, None].to(updates.dtype)
+    return whole
+
+
+class BlockSum(NamedTuple):
+    """What some clients contribute to a round.
+
+    Attributes:
+        total: the sum of their clipped updates.
+        bits: the sum of b − ½ over them, b = 1 for an update that was below its norm.
+        broken: how many updates were not finite.
+    """
+
+    total: Tensor
+    bits: float
+    broken: int
+
+
+def clipped_sum(updates: Tensor, norms: NDArray[np.float64], layers: Sequence[slice] | None = None) -> BlockSum:
+    """Clip the updates of some clients, in place, and sum them; see `clip` for the arguments."""
+    limits = torch.from_numpy(norms).to(updates.device)
+    lengths = clip(updates, limits, layers)
+    below = int((lengths <= limits).sum())  # NaN is not below
+    return BlockSum(updates.sum(dim=0), below - len(updates) / 2.0, int((~torch.isfinite(lengths)).sum()))
 
 
 def share_std(total_std: float, clients: int, colluders: int) -> float:

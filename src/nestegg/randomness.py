@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 import randomgen
+from numpy.typing import NDArray
 
 
 class Purpose(IntEnum):
@@ -22,6 +24,7 @@ class Purpose(IntEnum):
 
 _SECRET = (Purpose.COHORT, Purpose.NOISE, Purpose.BITS)
 SERVER = -1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -43,3 +46,23 @@ class Randomness:
             return np.random.Generator(randomgen.AESCounter(np.random.SeedSequence()))
         key = np.random.SeedSequence((self.seed, int(purpose), round_, client + 1))
         return np.random.Generator(randomgen.AESCounter(key))
+
+    def orders(self, round_: int, clients: Sequence[int], sizes: Sequence[int], epochs: int) -> NDArray[np.int64]:
+        """The order in which clients take their samples in every epoch of a round: (clients, epochs, largest size).
+
+        The first of each row are the client's own numbers, the rest is padding; they do not depend on whom a client is
+        computed with. Orders are public, and drawn for all clients at once.
+        """
+        key = np.random.SeedSequence((self.seed, int(Purpose.SHUFFLE), round_)).generate_state(1, np.uint64)
+        states = _outputs(key + np.array(clients, np.uint64) * _GOLDEN, 1)[:, 0]
+        draws = _outputs(_outputs(states, epochs), max(sizes))
+        missing = np.arange(draws.shape[2]) >= np.array(sizes)[:, None]
+        return np.argsort(np.where(missing[:, None], np.uint64(2**64 - 1), draws), axis=-1)
+
+
+def _outputs(states: NDArray[np.uint64], count: int) -> NDArray[np.uint64]:
+    """The first outputs of SplitMix64 generators (Steele, Lea and Flood 2014), (…, count) from states (…)."""
+    z: NDArray[np.uint64] = states[..., None] + np.arange(1, count + 1, dtype=np.uint64) * _GOLDEN
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))

@@ -27,13 +27,13 @@ class Careless(sqlite3.Connection):
 
 
 def main(config: Path, folder: Path, careless: bool) -> None:
-    train = DenseEngine.train
+    train = DenseEngine.train_block
 
     def watched(self: DenseEngine, *arguments: Any) -> Any:
         pause("work")
         return train(self, *arguments)
 
-    DenseEngine.train = watched  # type: ignore[method-assign]
+    DenseEngine.train_block = watched  # type: ignore[method-assign]
     if careless:
         connect = sqlite3.connect
         database.sqlite3.connect = lambda *given, **named: connect(*given, **named, factory=Careless)  # type: ignore

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from nestegg.cli import data, ledger
+from nestegg.cli.bench import bench
 from nestegg.cli.compare import compare
 from nestegg.cli.plan import plan
 from nestegg.cli.run import run
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (plan, verify, run, compare):
+for command in (plan, verify, run, compare, bench):
     app.command()(command)
 app.add_typer(data.app)
 app.add_typer(ledger.app)

@@ -42,7 +42,8 @@ def run(
     console = Console()
     console.print(
         f"[bold]{summary['final_accuracy']:.2f} %[/] test accuracy after {summary['rounds']} rounds, "
-        f"{summary['seconds']:.1f} s, engine {summary['engine']}. See {escape(str(folder / 'report.html'))}.",
+        f"{summary['seconds']:.1f} s, engine {summary['engine']} ({summary['engine_reason']}) in {summary['workers']} "
+        f"process{'es' if summary['workers'] > 1 else ''}. See {escape(str(folder / 'report.html'))}.",
         highlight=False,
         soft_wrap=True,
     )

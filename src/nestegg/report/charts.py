@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def label_chart(labels: NDArray[np.int64]) -> alt.Chart:
     return chart
 
 
-def save_charts(folder: Path, charts: dict[str, alt.Chart]) -> dict[str, str]:
+def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin]) -> dict[str, str]:
     """Write every chart as PNG, and give back its SVG."""
     import vl_convert
 

@@ -133,6 +133,8 @@ class Task:
             "dataset": config.federation.dataset,
             "model": config.model.name,
             "engine": self.federation.engine.name,
+            "engine_reason": self.federation.why,
+            "workers": self.federation.workers.count,
             "seed": config.training.seed,
             "rounds": plan.rounds,
             "final_accuracy": rounds[-1]["accuracy"],

@@ -2,50 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from nestegg.errors import InputError
 from nestegg.mechanism import Layout
-from nestegg.randomness import Purpose, Randomness
-from nestegg.training.local import LocalTraining, Samples, batches
+from nestegg.randomness import Randomness
+from nestegg.training import kernel
+from nestegg.training.local import LocalTraining, Samples
 
-# Numbers in one buffer of weights. Few enough that a block's weights and velocity stay in a core's cache; but at least
-# so many clients, unless they take too much memory.
-_BLOCK, _CLIENTS, _MOST = 1 << 17, 8, 1 << 22
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Small operations on several threads mostly wait for each other; on a busy machine they wait very long."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+# Numbers in one buffer of weights, about: enough that a step's operations outweigh their calls from Python. A block has
+# some clients at least, unless they take too much memory; where there are many clients, there are also many blocks, for
+# many workers.
+_BLOCK, _CLIENTS, _MOST, _BLOCKS = 1 << 19, 16, 1 << 22, 16
 
 
 def is_dense(model: nn.Module) -> bool:
-    """Whether a model is linear layers with biases, and rectifiers between them, after an optional flattening."""
+    """Whether a model is linear layers with biases, and rectifiers between them, after an optional flattening.
+
+    In single precision, and all of it trained.
+    """
     layers = [layer for layer in model if not isinstance(layer, nn.Flatten)] if isinstance(model, nn.Sequential) else []
     alternating = all(isinstance(layer, nn.ReLU if i % 2 else nn.Linear) for i, layer in enumerate(layers))
     linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    trainable = all(layer.bias is not None and all(p.requires_grad for p in layer.parameters()) for layer in linear)
-    return bool(layers) and alternating and len(layers) % 2 == 1 and trainable
+    usual = all(p.requires_grad and p.dtype == torch.float32 for layer in linear for p in layer.parameters())
+    return (
+        bool(layers)
+        and alternating
+        and len(layers) % 2 == 1
+        and usual
+        and all(layer.bias is not None for layer in linear)
+    )
 
 
 class DenseEngine:
-    """Forward and backward passes of many small networks as batched matrix products, without autograd.
+    """Forward and backward passes of many small networks without autograd, and without calls from Python in each batch.
 
-    Clients are sorted by their number of steps, most first. In every step the clients that still have a batch are the
-    first rows of each buffer, so nothing is computed for those that are done, however uneven the clients are.
+    The compiled kernel trains client after client. Where there is none, and on other devices than CPUs, clients are one
+    computation of batched matrix products: they are sorted by their number of steps, most first, so that in every step
+    those that still have a batch are the first rows of each buffer, and nothing is computed for the others.
     """
 
     name = "dense"
@@ -53,84 +52,115 @@ class DenseEngine:
     def __init__(
         self, model: nn.Module, clients: Sequence[Samples], training: LocalTraining, randomness: Randomness
     ) -> None:
-        if not is_dense(model):
-            raise InputError("engine = 'dense' needs a model of linear layers with rectifiers between them.")
         self.layout = Layout.of(model)
         self.rows = max(1, min(max(_BLOCK // self.layout.size, _CLIENTS), _MOST // self.layout.size))
         self.training, self.randomness = training, randomness
-        self.sizes = [len(y) for _, y in clients]
-        self.starts = np.concatenate([[0], np.cumsum(self.sizes)])
-        self.x = torch.cat([x.flatten(1) for x, _ in clients])
-        self.y = torch.cat([y for _, y in clients])
-
-    def train(
-        self, model: Tensor, cohort: Sequence[int], round_: int, rate: float
-    ) -> Iterator[tuple[list[int], Tensor]]:
-        """Updates of the cohort, many clients a block."""
-        for block in self.blocks(cohort):
-            with one_thread():
-                updates = self.train_block(model, block, round_, rate)
-            yield block, updates
+        self.sizes = np.array([len(y) for _, y in clients])
+        self.starts = np.cumsum(self.sizes) - self.sizes
+        x, y = torch.cat([x.flatten(1) for x, _ in clients]), torch.cat([y for _, y in clients])
+        self.units = [self.layout.shapes[0][1], *(shape[0] for shape in self.layout.shapes[::2])]
+        if x.shape[1] != self.units[0]:
+            raise InputError(f"model takes {self.units[0]} inputs; the clients have {x.shape[1]}.")
+        outputs = self.units[-1]
+        expected = y[:, None] if outputs == 1 else functional.one_hot(y, outputs)
+        self.samples = torch.cat([x, x.new_ones(len(y), 1), expected.to(x.dtype)], dim=1)
+        self.library = kernel.load() if x.device.type == "cpu" else None
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
-        """Clients of similar size side by side, the largest first."""
-        ordered = sorted(cohort, key=lambda client: -self.sizes[client])
-        count = -(-len(ordered) // self.rows)  # as few blocks as possible, and all alike
-        rows = -(-len(ordered) // max(count, 1))
-        return [ordered[start : start + rows] for start in range(0, len(ordered), max(rows, 1))]
+        """Clients of similar size side by side, the largest first: nobody waits for the largest at the end."""
+        ordered = [cohort[i] for i in np.argsort(-self.sizes[list(cohort)], kind="stable")]
+        several = 2 ** int(np.log2(max(len(ordered) // _CLIENTS, 1)))  # as cores are
+        count = max(-(-len(ordered) // self.rows), min(several, _BLOCKS))
+        rows = max(-(-len(ordered) // count), 1) if count else 1
+        return [ordered[start : start + rows] for start in range(0, len(ordered), rows)]
 
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
         """The updates of a block, whose clients come the largest first."""
-        plans = [
-            [self.starts[c] + b for b in batches(self.sizes[c], self.training, self._stream(round_, c))] for c in block
-        ]
-        weights = [start.expand(len(block), *start.shape).clone() for start in self.layout.split(model)]
-        velocity = [torch.zeros_like(weight) for weight in weights]
-        for step in range(len(plans[0])):
-            active = sum(1 for plan in plans if step < len(plan))
-            index, mask = (part.to(model.device) for part in _padded([plan[step] for plan in plans[:active]]))
-            x = self.x.index_select(0, index.flatten()).unflatten(0, index.shape)
-            y = self.y.index_select(0, index.flatten()).unflatten(0, index.shape)
-            self._step(x, y, mask, [w[:active] for w in weights], [v[:active] for v in velocity], rate)
-        return torch.cat([weight.flatten(1) for weight in weights], dim=1).sub_(model)
+        if self.library is None:
+            return self._train_batched(model, block, round_, rate)
+        training, sizes = self.training, self.sizes[block]
+        orders = self.randomness.orders(round_, block, sizes.tolist(), training.epochs)
+        real = np.broadcast_to(np.arange(orders.shape[2]) < sizes[:, None, None], orders.shape)
+        order = (orders + self.starts[block][:, None, None])[real]
+        settings = (training.epochs, training.batch_size, rate, training.momentum)
+        return kernel.train(self.library, model, self.units, self.samples, order, sizes, *settings)
 
-    def _step(
-        self, x: Tensor, y: Tensor, mask: Tensor, weights: list[Tensor], velocity: list[Tensor], rate: float
-    ) -> None:
-        """One step of SGD with momentum on each client's mean loss; parameters come as (weight, bias, weight, …).
+    def _train_batched(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
+        index, scale = self._schedule(block, round_)
+        pieces = self.layout.split(model)
+        start = [torch.vstack([w.T, b]) for w, b in zip(pieces[::2], pieces[1::2], strict=True)]
+        weights = [layer.expand(len(block), *layer.shape).clone() for layer in start]
+        velocity = [torch.zeros_like(layer) for layer in weights]
+        inputs = [model.new_ones(*scale[0].shape[:2], layer.shape[1]) for layer in weights[1:]]
+        networks = Networks(weights, velocity, inputs, self.training.momentum)
+        for rows, factors in zip(index, scale, strict=True):
+            if len(factors) < networks.clients:
+                networks = networks.first(len(factors))
+            samples = self.samples.index_select(0, rows.to(model.device))
+            networks.step(samples.view(*factors.shape[:2], -1), factors.to(model.device), rate)
+        parts = [part for layer in weights for part in (layer[:, :-1].transpose(1, 2), layer[:, -1])]
+        return torch.cat([part.flatten(1) for part in parts], dim=1).sub_(model)
+
+    def _schedule(self, block: list[int], round_: int) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """What is taken in every step by the clients that still have a batch, who are the first of the block.
+
+        Numbers of samples, one after the other; and their weights in the client's mean loss, (clients, batch, 1).
+        """
+        sizes, batch, epochs = self.sizes[block], self.training.batch_size, self.training.epochs
+        orders = self.randomness.orders(round_, block, sizes.tolist(), epochs)
+        an_epoch = -(-sizes // batch)
+        at_work = np.arange(epochs * an_epoch.max())[:, None] < epochs * an_epoch
+        step, client = np.nonzero(at_work)
+        epoch, number = np.divmod(step, an_epoch[client])
+        place = number[:, None] * batch + np.arange(min(batch, sizes.max()))
+        real = place < sizes[client][:, None]
+        taken = orders[client[:, None], epoch[:, None], np.where(real, place, 0)] + self.starts[block][client][:, None]
+        scale = (real / real.sum(axis=1, keepdims=True)).astype(np.float32)
+        count = at_work.sum(axis=1)
+        index = torch.from_numpy(taken.ravel()).split((count * place.shape[1]).tolist())
+        return index, torch.from_numpy(scale[..., None]).split(count.tolist())
+
+
+class Networks:
+    """Networks of some clients in training, with every layer as one matrix a client.
+
+    A layer's inputs end in a 1, and its bias is the last row of its matrix. `inputs` are buffers for what goes into
+    every layer but the first.
+    """
+
+    def __init__(self, weights: list[Tensor], velocity: list[Tensor], inputs: list[Tensor], momentum: float) -> None:
+        self.clients = len(weights[0])
+        self.weights, self.velocity, self.inputs, self.momentum = weights, velocity, inputs, momentum
+        self.features = weights[0].shape[1]
+        self.hidden = [buffer[..., :-1] for buffer in inputs]
+        self.back = [layer[:, :-1].transpose(1, 2) for layer in weights]
+
+    def first(self, clients: int) -> Networks:
+        """The first of these networks, in the same memory."""
+        weights, velocity, inputs = (
+            [buffer[:clients] for buffer in buffers] for buffers in (self.weights, self.velocity, self.inputs)
+        )
+        return Networks(weights, velocity, inputs, self.momentum)
+
+    def step(self, samples: Tensor, scale: Tensor, rate: float) -> None:
+        """One step of SGD with momentum on each client's mean loss; samples are rows [inputs, 1, what is expected].
 
         A gradient is never stored: the product that gives it is added to the velocity at once.
         """
-        inputs, momentum = [x], self.training.momentum
-        for weight, bias in zip(weights[:-2:2], weights[1:-2:2], strict=True):
-            inputs.append(torch.baddbmm(bias[:, None], inputs[-1], weight.transpose(1, 2)).relu_())
-        outputs = torch.baddbmm(weights[-1][:, None], inputs[-1], weights[-2].transpose(1, 2))
-        delta = _loss_gradient(outputs, y) * (mask / mask.sum(dim=1, keepdim=True))[..., None]
-        for layer in range(len(inputs) - 1, -1, -1):
-            before = delta
+        inputs = [samples[..., : self.features], *self.inputs]
+        for layer, hidden in enumerate(self.hidden):
+            torch.clamp_min(torch.bmm(inputs[layer], self.weights[layer]), 0.0, out=hidden)
+        outputs = torch.bmm(inputs[-1], self.weights[-1])
+        delta = _predicted(outputs).sub_(samples[..., self.features :]).mul_(scale)
+        for layer in range(len(self.weights) - 1, -1, -1):
+            above = delta
             if layer:
-                back = torch.bmm(delta, weights[2 * layer])
-                delta = torch.ops.aten.threshold_backward(back, inputs[layer], 0.0)
-            velocity[2 * layer].baddbmm_(before.transpose(1, 2), inputs[layer], beta=momentum)
-            velocity[2 * layer + 1].mul_(momentum).add_(before.sum(dim=1))
-            weights[2 * layer].add_(velocity[2 * layer], alpha=-rate)
-            weights[2 * layer + 1].add_(velocity[2 * layer + 1], alpha=-rate)
-
-    def _stream(self, round_: int, client: int) -> np.random.Generator:
-        return self.randomness.stream(Purpose.SHUFFLE, round_, client)
+                below = torch.bmm(delta, self.back[layer])
+                delta = torch.ops.aten.threshold_backward(below, self.hidden[layer - 1], 0.0)
+            self.velocity[layer].baddbmm_(inputs[layer].transpose(1, 2), above, beta=self.momentum)
+            self.weights[layer].add_(self.velocity[layer], alpha=-rate)
 
 
-def _loss_gradient(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Derivative of the default loss by the outputs, sample by sample."""
-    if outputs.shape[-1] == 1:
-        return outputs.sigmoid() - labels[..., None]
-    return outputs.softmax(dim=-1) - functional.one_hot(labels, outputs.shape[-1])
-
-
-def _padded(rows: list[NDArray[np.int64]]) -> tuple[Tensor, Tensor]:
-    """Batches of unequal length as one matrix of indices, and a mask of what is real."""
-    lengths = np.array([row.size for row in rows])
-    index = np.zeros((len(rows), lengths.max()), np.int64)
-    mask = np.arange(index.shape[1]) < lengths[:, None]
-    index[mask] = np.concatenate(rows)
-    return torch.from_numpy(index), torch.from_numpy(mask.astype(np.float32))
+def _predicted(outputs: Tensor) -> Tensor:
+    """Probabilities; less what is expected, they are the derivative of the default loss by the outputs."""
+    return outputs.sigmoid_() if outputs.shape[-1] == 1 else outputs.softmax(dim=-1)

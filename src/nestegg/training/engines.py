@@ -1,14 +1,14 @@
-"""Engines train a cohort behind one small interface and stream its updates, so that memory does not grow with it."""
+"""The engine for any model, client after client; and the choice between engines."""
 
 from __future__ import annotations
 
 import copy
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,53 +21,38 @@ from nestegg.mechanism import Layout
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.dense import DenseEngine, is_dense
 from nestegg.training.local import LocalTraining, Loss, Samples, batches, default_loss
-from nestegg.training.workers import Block, WorkerEngine
+from nestegg.training.workers import Engine
 
 ENGINES = ("auto", "loop", "dense")
 MAX_WORKERS = 256
-
-
-class Engine(Protocol):
-    """Trains clients from a global model and gives back their updates."""
-
-    name: str
-
-    def train(self, model: Tensor, cohort: Sequence[int], round_: int, rate: float) -> Iterator[Block]:
-        """Updates Δθ of the cohort, in blocks of (clients, (clients, size) vectors)."""
+_LONG = 2e9  # operations of a round from which on a second process is worth its start
 
 
 class LoopEngine:
     """One client after the other, any model: the readable engine, and the one that others are compared with."""
 
     name = "loop"
-    rows = 1
 
     def __init__(
         self, model: nn.Module, clients: Sequence[Samples], training: LocalTraining, randomness: Randomness, loss: Loss
     ) -> None:
-        self.model = copy.deepcopy(model).train()
+        self.model = _pooled_first(copy.deepcopy(model).train())
         self.clients, self.training, self.randomness, self.loss = clients, training, randomness, loss
         layout = Layout.of(self.model)
-        device = next(self.model.parameters()).device
-        self.weights, self.gradient, self.velocity = (torch.zeros(layout.size, device=device) for _ in range(3))
-        # Parameters and gradients become views of two vectors, so that a step of SGD is two operations.
+        self.weights, self.velocity = (torch.zeros(layout.size, device=clients[0][0].device) for _ in range(2))
+        # Parameters and their gradients become views of two vectors. Gradients are added to what is left of the
+        # velocity where they arise, so that a step of SGD with momentum is two operations.
         self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         parameters = dict(self.model.named_parameters())
-        views = zip(layout.names, layout.split(self.weights), layout.split(self.gradient), strict=True)
-        for name, weight, gradient in views:
-            parameters[name].data, parameters[name].grad = weight, gradient
+        views = zip(layout.names, layout.split(self.weights), layout.split(self.velocity), strict=True)
+        for name, weight, velocity in views:
+            parameters[name].data, parameters[name].grad = weight, velocity
         # Convolutions on a CPU are much faster with the channels of a pixel side by side.
-        convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
-        self.format = torch.channels_last if convolves else torch.contiguous_format
-
-    def train(self, model: Tensor, cohort: Sequence[int], round_: int, rate: float) -> Iterator[Block]:
-        """Updates of the cohort, one client a block."""
-        for block in self.blocks(cohort):
-            yield block, self.train_block(model, block, round_, rate)
+        self.convolves = any(isinstance(module, nn.Conv2d) for module in self.model.modules())
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
-        """One client a block."""
-        return [[client] for client in cohort]
+        """One client a block, the largest first: nobody waits for the largest at the end."""
+        return [[client] for client in sorted(cohort, key=lambda client: -len(self.clients[client][1]))]
 
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
         """The update of one client."""
@@ -76,23 +61,23 @@ class LoopEngine:
         self.velocity.zero_()
         for name, buffer in self.model.named_buffers():  # nothing of one client reaches the next
             buffer.copy_(self.buffers[name])
-        stream = self.randomness.stream(Purpose.SHUFFLE, round_, client)
-        plan = batches(len(self.clients[client][1]), self.training, stream)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(int(stream.integers(2**63)))  # for dropout and the like
+        plan = batches(len(self.clients[client][1]), self.training, self.randomness, round_, client)
+        with torch.random.fork_rng(devices=[]):  # for dropout and the like
+            torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, client).integers(2**63)))
             self._train_client(client, plan, rate)
-        return (self.weights - model)[None]
+        return self.weights.sub_(model)[None]
 
     def _train_client(self, client: int, plan: list[NDArray[np.int64]], rate: float) -> None:
         x, y = self.clients[client]
         for batch in plan:
             index = torch.from_numpy(batch).to(x.device)
-            inputs = x[index].contiguous(memory_format=self.format) if x.dim() == 4 else x[index]
-            self.gradient.zero_()
+            inputs = x[index]
+            if self.convolves and x.dim() == 4:
+                inputs = torch.empty_like(inputs, memory_format=torch.channels_last).copy_(inputs)
             with _precision(self.training.precision, x.device.type):
                 loss = self.loss(self.model(inputs), y[index])
+            self.velocity.mul_(self.training.momentum)
             loss.backward()
-            self.velocity.mul_(self.training.momentum).add_(self.gradient)
             self.weights.add_(self.velocity, alpha=-rate)
 
 
@@ -103,25 +88,43 @@ def make_engine(
     training: LocalTraining,
     randomness: Randomness,
     loss: Loss = default_loss,
-    workers: int = 1,
-) -> Engine:
-    """The engine of that name; `auto` takes the batched one wherever the model is dense."""
+) -> tuple[Engine, str]:
+    """The engine of that name, and why it was taken; `auto` takes the batched one wherever it can do the work."""
     one_of("engine", name, ENGINES)
     device = str(clients[0][0].device)
-    if whole("workers", workers, 1, MAX_WORKERS) > 1 and device != "cpu":
-        raise InputError(f"workers = {workers} must be 1 where training.device = {device!r}: they are for CPUs.")
     if training.precision == "bf16" and not bf16_works(device):
         raise InputError(
             f"precision = 'bf16' does not work with this torch on this machine's {device}; ONEDNN_MAX_CPU_ISA="
             "AVX512_CORE_BF16 in the environment may help where matrix units are announced but not usable."
         )
-    dense = is_dense(model) and loss is default_loss and training.precision == "fp32"
-    inner: LoopEngine | DenseEngine
-    if name == "dense" or (name == "auto" and dense):
-        inner = DenseEngine(model, clients, training, randomness)
-    else:
-        inner = LoopEngine(model, clients, training, randomness, loss)
-    return WorkerEngine(inner, workers, Layout.of(model).size) if workers > 1 else inner
+    obstacles = {
+        "the model has more than linear layers with rectifiers between them": not is_dense(model),
+        "the loss is your own": loss is not default_loss,
+        "precision is 'bf16'": training.precision != "fp32",
+    }
+    obstacle = next((reason for reason, holds in obstacles.items() if holds), None)
+    if name == "dense" and obstacle is not None:
+        raise InputError(f"engine = 'dense' cannot be used: {obstacle}.")
+    if name == "dense" or (name == "auto" and obstacle is None):
+        engine = DenseEngine(model, clients, training, randomness)
+        how = "without its compiled kernel" if engine.library is None else "by the compiled kernel"
+        return engine, f"{'linear layers only' if name == 'auto' else 'as asked for'}, {how}"
+    return LoopEngine(
+        model, clients, training, randomness, loss
+    ), obstacle if name == "auto" and obstacle else "as asked for"
+
+
+def worker_count(workers: int | None, model: nn.Module, clients: Sequence[Samples], training: LocalTraining) -> int:
+    """How many processes train: as many as asked for; or one for each core, if rounds are long enough for it."""
+    device = str(clients[0][0].device)
+    if workers is not None:
+        if whole("workers", workers, 1, MAX_WORKERS) > 1 and device != "cpu":
+            raise InputError(f"workers = {workers} must be 1 where training.device = {device!r}: they are for CPUs.")
+        return workers
+    if device != "cpu" or sys.platform != "linux":  # elsewhere forks are not safe
+        return 1
+    operations = 6.0 * Layout.of(model).size * training.epochs * sum(len(y) for _, y in clients)
+    return min(len(os.sched_getaffinity(0)), MAX_WORKERS) if operations >= _LONG else 1
 
 
 @cache
@@ -136,6 +139,16 @@ def bf16_works(device: str) -> bool:
         f"import torch; d = {device!r}; c = torch.autocast(torch.device(d).type, torch.bfloat16); c.__enter__(); {work}"
     )
     return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def _pooled_first(model: nn.Module) -> nn.Module:
+    """Pooling by the maximum before the rectifier instead of after it: the same numbers, of a quarter as many."""
+    for part in model.modules():
+        if isinstance(part, nn.Sequential):
+            for i in range(len(part) - 1):
+                if type(part[i]) is nn.ReLU and type(part[i + 1]) is nn.MaxPool2d and not part[i + 1].return_indices:
+                    part[i], part[i + 1] = part[i + 1], part[i]
+    return model
 
 
 def _precision(name: str, device: str) -> AbstractContextManager[object]:

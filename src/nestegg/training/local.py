@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
+from nestegg.randomness import Randomness
 
 SCHEDULES = ("cosine", "constant")
 PRECISIONS = ("fp32", "bf16")
@@ -59,11 +60,14 @@ class LocalTraining:
         return self.learning_rate * (1.0 + math.cos(math.pi * (round_ - 1) / rounds)) / 2.0
 
 
-def batches(samples: int, training: LocalTraining, stream: np.random.Generator) -> list[NDArray[np.int64]]:
+def batches(
+    samples: int, training: LocalTraining, randomness: Randomness, round_: int, client: int
+) -> list[NDArray[np.int64]]:
     """Indices of every batch of every epoch, shuffled anew in each."""
+    (orders,) = randomness.orders(round_, [client], [samples], training.epochs)
     return [
         order[start : start + training.batch_size]
-        for order in (stream.permutation(samples) for _ in range(training.epochs))
+        for order in orders
         for start in range(0, samples, training.batch_size)
     ]
 

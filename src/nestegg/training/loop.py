@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
-from nestegg.mechanism import Layout, add_noise, clip, share_std
+from nestegg.mechanism import Layout, add_noise, share_std
 from nestegg.planning import Plan
-from nestegg.randomness import SERVER, Purpose, Randomness
+from nestegg.randomness import Purpose, Randomness
 from nestegg.training.adaptive import AdaptiveClipping
-from nestegg.training.engines import Engine, make_engine
+from nestegg.training.engines import make_engine, worker_count
 from nestegg.training.local import LocalTraining, Loss, as_samples, default_loss, predictions
+from nestegg.training.workers import Workers
 
 CLIPPINGS = ("per-layer", "flat")
 CLIP_UNITS = ("gradient", "update")
@@ -93,7 +94,7 @@ class Federation:
         engine: auto, loop or dense.
         loss: of outputs and labels; cross entropy by default.
         adaptive: controller of the method adaptive-clipping.
-        workers: processes in which clients train; they change no result.
+        workers: processes in which clients train, by default as pays off; they change no result.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Federation:
         engine: str = "auto",
         loss: Loss = default_loss,
         adaptive: AdaptiveClipping | None = None,
-        workers: int = 1,
+        workers: int | None = None,
     ) -> None:
         model = copy.deepcopy(model)
         self.plan, self.training, self.mechanics, self.test, self.loss = plan, training, mechanics, test, loss
@@ -126,7 +127,8 @@ class Federation:
         if self.adaptive is not None:
             self.adaptive.check(plan)
         self.model = model
-        self.engine: Engine = make_engine(engine, model, samples, training, self.randomness, loss, workers)
+        self.engine, self.why = make_engine(engine, model, samples, training, self.randomness, loss)
+        self.workers = Workers(self.engine, worker_count(workers, model, samples, training), self.layout.size)
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
 
     def start(self) -> State:
@@ -153,19 +155,13 @@ class Federation:
 
         cohort = self.cohort(t + 1)
         total = torch.zeros_like(state.model)
-        broken, delivered, bits = 0, 0, 0.0
-        for block, updates in self.engine.train(state.model, cohort, t + 1, rate):
-            limits = torch.from_numpy(norms[block]).to(updates.device) * unit
-            below = torch.linalg.vector_norm(updates, dim=1) <= limits  # NaN is not below
-            bits += float((below.double() - 0.5).sum())
-            clipped, bad = clip(updates, limits, layers)
-            broken += int(bad.sum())
-            delivered += len(block)
-            total += clipped.sum(dim=0)
-            for client in block:
-                add_noise(total, share, 1, self.randomness.stream(Purpose.NOISE, t + 1, client))
-        # The server makes up for everyone whose share is missing: those not sampled, and those lost on the way.
-        add_noise(total, share, plan.clients - delivered, self.randomness.stream(Purpose.NOISE, t + 1, SERVER))
+        broken, bits = 0, 0.0
+        for part in self.workers.sums(state.model, cohort, t + 1, rate, norms * unit, layers):
+            total += part.total
+            bits += part.bits
+            broken += part.broken
+        # The shares of all: of those who took part, and of those for whom the server makes up.
+        add_noise(total, share, plan.clients, self.randomness.stream(Purpose.NOISE, t + 1))
 
         update = total / expected
         clip_norm, velocity = state.clip_norm, state.velocity
@@ -233,7 +229,7 @@ def train(
     engine: str = "auto",
     loss: Loss = default_loss,
     adaptive: AdaptiveClipping | None = None,
-    workers: int = 1,
+    workers: int | None = None,
     on_round: Callable[[RoundReport], None] | None = None,
 ) -> tuple[nn.Module, list[RoundReport]]:
     """Train a model by a plan, on any list of clients' datasets; see `Federation` for the arguments.

@@ -1,115 +1,159 @@
-"""Worker processes: an engine's blocks on several cores, one thread each, with the same result as on one.
+"""Workers: an engine's blocks one after the other, or on several cores, with the same result.
 
-Blocks, and the order in which their updates are summed, do not depend on the number of workers, so no bit of the result
-does. Clients' data reaches workers by fork and the model by shared memory; only updates come back, at most two blocks
-for each worker at a time.
+Blocks, and the order in which their sums are added, do not depend on the number of workers, and every block is computed
+by one thread, so no bit of the result does. Clients' data reaches worker processes by fork and the model by shared
+memory; a block comes back as one vector, already clipped and summed.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import NoReturn, Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.errors import InputError
+from nestegg.mechanism import BlockSum, clipped_sum
 
-Block = tuple[list[int], Tensor]
+Layers = Sequence[slice] | None
 _SLOTS = 2  # blocks a worker may be ahead of the sum
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _ALIVE = 1.0  # seconds between looks whether the parent still lives
 
 
-class BlockEngine(Protocol):
-    """An engine that trains block by block, in any order, with the same result."""
+class Engine(Protocol):
+    """Trains clients block by block, in any order, with the same result."""
 
     name: str
-    rows: int  # clients in a block, at most
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """A cohort in blocks, in the order in which they are summed."""
 
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
-        """The updates of a block: (clients, size)."""
+        """The updates Δθ of a block: (clients, size). They are the caller's until the next block."""
 
 
-class WorkerEngine:
-    """Trains the blocks of another engine in forked processes."""
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Small operations on several threads mostly wait for each other; on a busy machine they wait very long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
-    def __init__(self, inner: BlockEngine, workers: int, size: int) -> None:
-        self.name = f"{inner.name} in {workers} processes"
-        self._inner = inner
-        self._model = torch.empty(size).share_memory_()
-        self._slots = torch.empty(_SLOTS * workers, inner.rows, size).share_memory_()
-        context = get_context("fork")
-        self._connections: list[Connection] = []
-        for _ in range(workers):
-            # One pipe at a time: a worker that held another's end would hide that one's death.
-            ours, theirs = context.Pipe()
-            arguments = (inner, theirs, self._model, self._slots, os.getpid())
-            context.Process(target=_serve, args=arguments, daemon=True).start()
-            theirs.close()
-            self._connections.append(ours)
-        weakref.finalize(self, _dismiss, self._connections)
 
-    def train(self, model: Tensor, cohort: Sequence[int], round_: int, rate: float) -> Iterator[Block]:
-        """Updates of the cohort, block by block, in the order of the other engine."""
-        if not self._connections:
-            raise InputError("a worker process failed earlier: the federation must be made anew.")
-        blocks = self._inner.blocks(cohort)
+class Workers:
+    """Trains a cohort: in this process if there is one worker, in forked ones otherwise, from the first round on."""
+
+    def __init__(self, engine: Engine, count: int, size: int) -> None:
+        self.engine, self.count, self._size = engine, count, size
+        self._connections: list[Connection] | None = None
+
+    def sums(
+        self,
+        model: Tensor,
+        cohort: Sequence[int],
+        round_: int,
+        rate: float,
+        norms: NDArray[np.float64],
+        layers: Layers = None,
+    ) -> Iterator[BlockSum]:
+        """The cohort's clipped updates, summed block by block, in an order that depends on the cohort only.
+
+        Each is to be used before the next. `norms` are those of all clients of the federation.
+        """
+        blocks = self.engine.blocks(cohort)
+        if self.count > 1:
+            yield from self._shared(model, [(block, round_, rate, norms[block], layers) for block in blocks])
+            return
+        for block in blocks:
+            with one_thread():
+                result = clipped_sum(self.engine.train_block(model, block, round_, rate), norms[block], layers)
+            yield result
+
+    def _shared(self, model: Tensor, tasks: Sequence[tuple[object, ...]]) -> Iterator[BlockSum]:
+        """The results of tasks, in their order, at most two of each worker waiting to be taken."""
+        connections = self._start()
         self._model.copy_(model)
-        free, idle = list(range(len(self._slots))), list(self._connections)
+        free, idle = list(range(len(self._slots))), list(connections)
         at_work: dict[Connection, tuple[int, int]] = {}
-        finished: dict[int, int] = {}
+        finished: dict[int, tuple[int, float, int]] = {}
         given = taken = 0
         try:
-            while taken < len(blocks):
-                while idle and free and given < len(blocks):
+            while taken < len(tasks):
+                while idle and free and given < len(tasks):
                     worker, slot = idle.pop(), free.pop()
                     with suppress(OSError):  # one that is gone is noticed when its answer does not come
-                        worker.send((blocks[given], slot, round_, rate))
+                        worker.send((slot, *tasks[given]))
                     at_work[worker] = (given, slot)
                     given += 1
                 if taken in finished:
-                    slot = finished.pop(taken)
-                    yield blocks[taken], self._slots[slot, : len(blocks[taken])]
+                    slot, bits, broken = finished.pop(taken)
+                    yield BlockSum(self._slots[slot], bits, broken)
                     free.append(slot)
                     taken += 1
                     continue
-                for worker in self._done(at_work):
+                for worker, (bits, broken) in self._done(at_work):
                     number, slot = at_work.pop(worker)
-                    finished[number] = slot
+                    finished[number] = (slot, bits, broken)
                     idle.append(worker)
         finally:
             while at_work:  # whoever stops listening must not find old answers in the next round
-                for worker in self._done(at_work):
+                for worker, _ in self._done(at_work):
                     del at_work[worker]
 
-    def _done(self, at_work: dict[Connection, tuple[int, int]]) -> list[Connection]:
-        """Workers that have finished their block; at least one."""
-        ready = [connection for connection in wait(list(at_work)) if isinstance(connection, Connection)]
-        for worker in ready:
+    def _start(self) -> list[Connection]:
+        if self._connections is None:
+            self._connections = []
+            self._model = torch.empty(self._size).share_memory_()
+            self._slots = torch.empty(_SLOTS * self.count, self._size).share_memory_()
+            context = get_context("fork")
+            for _ in range(self.count):
+                # One pipe at a time: a worker that held another's end would hide that one's death.
+                ours, theirs = context.Pipe()
+                arguments = (self.engine, theirs, self._model, self._slots, os.getpid())
+                context.Process(target=_serve, args=arguments, daemon=True).start()
+                theirs.close()
+                self._connections.append(ours)
+            weakref.finalize(self, _dismiss, self._connections)
+        if not self._connections:
+            raise InputError("a worker process failed earlier: the federation must be made anew.")
+        return self._connections
+
+    def _done(self, at_work: dict[Connection, tuple[int, int]]) -> list[tuple[Connection, tuple[float, int]]]:
+        """Workers that have finished their block, at least one, and what they counted."""
+        answers = []
+        for worker in wait(list(at_work)):
+            assert isinstance(worker, Connection)
             try:
-                error = worker.recv()
+                answer = worker.recv()
             except (EOFError, OSError):
-                error = "it was killed, perhaps for lack of memory"
-            if error is not None:
+                answer = "it was killed, perhaps for lack of memory"
+            if isinstance(answer, str):
                 at_work.clear()
-                _dismiss(self._connections)  # what others still answer must not be taken for the next round's
-                self._connections.clear()
-                raise InputError(f"a worker process failed: {error}.")
-        return ready
+                _dismiss(self._start())  # what others still answer must not be taken for the next round's
+                self._start().clear()
+                raise InputError(f"a worker process failed: {answer}.")
+            answers.append((worker, answer))
+        return answers
 
 
-def _serve(inner: BlockEngine, connection: Connection, model: Tensor, slots: Tensor, parent: int) -> NoReturn:
+def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor, parent: int) -> NoReturn:
     """In a worker: train blocks until told to stop, or until the parent is gone."""
     torch.set_num_threads(1)
+    _keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     try:
         while os.getppid() == parent:
@@ -118,15 +162,24 @@ def _serve(inner: BlockEngine, connection: Connection, model: Tensor, slots: Ten
             task = connection.recv()
             if task is None:
                 break
-            block, slot, round_, rate = task
+            slot, block, round_, rate, norms, layers = task
             try:
-                slots[slot, : len(block)] = inner.train_block(model, block, round_, rate)
-                connection.send(None)
+                result = clipped_sum(engine.train_block(model, block, round_, rate), norms, layers)
+                slots[slot] = result.total
+                connection.send((result.bits, result.broken))
             except Exception as error:
                 connection.send(f"{type(error).__name__}: {error}")
     except (EOFError, OSError):
         pass
     os._exit(0)  # what was inherited, such as open databases, is the parent's to close
+
+
+def _keep_memory() -> None:
+    """Reuse memory instead of giving it back: every step wants as much again, and fresh pages are slow."""
+    with suppress(OSError, AttributeError):  # other C libraries have other ways
+        allocator = ctypes.CDLL(None)
+        allocator.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
+        allocator.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
 def _dismiss(connections: list[Connection]) -> None:

@@ -1,0 +1,153 @@
+"""One piece of work, all simulators, in one run: first the same result, then the same rounds in turns."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.flop_counter import FlopCounterMode
+
+from nestegg.bench.peers.work import Work
+from nestegg.bench.process import Process
+from nestegg.bench.simulators import Simulator, multiplication, python_of
+from nestegg.bench.works import recipe, write_work
+from nestegg.errors import InputError
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Entry:
+    """How a simulator did at its best setting.
+
+    Attributes:
+        name: of the simulator.
+        setting: the best.
+        version: of its package.
+        memory: most bytes that its processes held together in a round.
+        difference: of its result from ours, as a share of the round's update.
+        seconds: of every round.
+    """
+
+    name: str
+    setting: str
+    version: str
+    memory: int
+    difference: float
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """Seconds a round."""
+        return median(self.seconds)
+
+
+@dataclass
+class Contest:
+    """The outcome on one piece of work.
+
+    Attributes:
+        work: its name.
+        what: it is.
+        entries: ours first.
+        missing: who could not take part, and why.
+        operations: of a round.
+        rate: what matrix products reach in the same run, by precision: operations a second.
+    """
+
+    work: str
+    what: str
+    operations: float
+    entries: list[Entry] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)
+    rate: dict[str, float] = field(default_factory=dict)
+
+    def ratio(self, entry: Entry) -> float:
+        """How many times as long as ours it takes, median by median."""
+        return entry.median / self.entries[0].median
+
+
+def contest(
+    name: str, field_: Sequence[Simulator], rounds: int, cache: Path, data: str | None, say: Say = lambda _: None
+) -> Contest:
+    """Measure simulators, ours first, on one piece of work."""
+    made = recipe(name)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        work = Path(folder)
+        write_work(made, work, rounds, data)
+        outcome = Contest(name, made.what, round_operations(work))
+        runners: list[tuple[Entry, Process]] = []
+        ours: NDArray[np.float32] | None = None
+        for simulator in field_:
+            if simulator.models and made.model not in simulator.models:
+                continue
+            say(f"{name}: {simulator.name} …")
+            try:
+                entry, process = _best(simulator, python_of(simulator, cache), work, ours)
+            except InputError as error:
+                if ours is None:
+                    raise
+                outcome.missing[simulator.name] = str(error)
+                continue
+            stack.enter_context(process)
+            ours = process.result(1, work) if ours is None else ours
+            runners.append((entry, process))
+        limits = {}
+        for precision in ("fp32", *(["bf16"] if any("bf16" in entry.name for entry, _ in runners) else [])):
+            limit = multiplication(int(runners[0][1].facts["workers"]), precision)
+            limits[precision] = stack.enter_context(Process(limit, limit.settings[0], python_of(limit, cache), work))
+        rates: dict[str, list[float]] = {precision: [] for precision in limits}
+        for t in range(1, rounds + 1):
+            say(f"{name}: round {t} of {rounds} …")
+            for entry, process in runners:
+                entry.seconds.append(process.round(t))
+            for precision, process in limits.items():
+                rates[precision].append(process.facts["operations"] / process.round(t))
+        outcome.entries = [entry for entry, _ in runners]
+        outcome.rate = {precision: median(values) for precision, values in rates.items()}
+    return outcome
+
+
+def _best(simulator: Simulator, python: Path, work: Path, ours: NDArray[np.float32] | None) -> tuple[Entry, Process]:
+    """A simulator at its best setting, warm, and checked to give our result."""
+    best: tuple[float, Entry, Process] | None = None
+    start = np.load(work / "start.npy")
+    for setting in simulator.settings:
+        process = Process(simulator, setting, python, work)
+        try:
+            result = process.result(1, work)
+            update = result if ours is None else ours
+            difference = float(np.linalg.norm(result - update) / np.linalg.norm(update - start))
+            if not difference <= simulator.tolerance:
+                raise InputError(f"{simulator.name} ({setting.name}) gives another result, {difference:.1%} away.")
+            entry = Entry(simulator.name, setting.name, str(process.facts["version"]), 0, difference)
+            entry.memory = process.peak_memory(1)
+            seconds = process.round(1)
+        except BaseException:
+            process.stop()
+            raise
+        if best is None or seconds < best[0]:
+            if best is not None:
+                best[2].stop()
+            best = (seconds, entry, process)
+        else:
+            process.stop()
+    assert best is not None
+    return best[1], best[2]
+
+
+def round_operations(folder: Path) -> float:
+    """Floating point operations of the first round: those of matrix products and convolutions, forward and back."""
+    work = Work.load(folder)
+    model, x, y = work.network(), torch.from_numpy(work.x[:2]), torch.from_numpy(work.y[:2])
+    with FlopCounterMode(display=False) as counter:
+        work.loss(model(x), y).backward()
+    samples = sum(len(batch) for _, batches in work.cohort(1) for batch in batches)
+    return float(counter.get_total_flops()) / len(y) * samples

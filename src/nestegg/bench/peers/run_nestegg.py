@@ -1,0 +1,36 @@
+"""Ours. Arguments: the work's folder, workers (0 for as many as pay off), precision, engine."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from work import serve
+
+from nestegg.bench.works import load_federation
+
+
+def main(folder: Path, workers: int, precision: str, engine: str) -> None:
+    """Serve rounds."""
+    world = load_federation(folder, workers or None, precision, engine)
+    begin, plan = world.start(), world.plan
+
+    def run(round_: int, noisy: bool) -> NDArray[np.float32]:
+        if noisy:
+            return world.round(replace(begin, round=round_ - 1))[0].model.numpy()
+        norms = np.full(plan.clients, plan.clip_norm)
+        total = torch.zeros_like(begin.model)
+        for part in world.workers.sums(begin.model, world.cohort(round_), round_, world.training.learning_rate, norms):
+            total += part.total
+        return (begin.model + total / (plan.mean_sampling_rate[round_ - 1] * plan.clients)).numpy()
+
+    serve(run, version=version("nestegg"), engine=world.engine.name, workers=world.workers.count)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -1,0 +1,122 @@
+"""Other simulators, each in a virtual environment of its own under a cache folder, and the settings to try them at."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from nestegg.errors import InputError
+
+SCRIPTS = Path(__file__).parent / "peers"
+_INSTALL_SECONDS = 1800
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A way to run a simulator: its name, and what its script is told after the work's folder."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """What does the work.
+
+    Attributes:
+        name: for people.
+        script: in the folder of peers.
+        settings: the best of them counts.
+        requirements: what its environment needs, torch aside; nothing if it runs where nestegg does.
+        torch: whether it needs torch; it is then installed first, at the version that nestegg runs with.
+        models: what it can train; nothing for any.
+        tolerance: of its result, as a share of the round's update.
+    """
+
+    name: str
+    script: str
+    settings: tuple[Setting, ...]
+    requirements: tuple[str, ...] = ()
+    torch: bool = True
+    models: tuple[str, ...] = ()
+    tolerance: float = 1e-3
+
+
+def simulators(cores: int, precisions: tuple[str, ...] = ("fp32",)) -> list[Simulator]:
+    """Ours, first, and its peers, for a machine with so many cores."""
+    several = sorted({1, cores})
+    ours = [
+        Simulator(
+            "nestegg" if precision == "fp32" else f"nestegg, {precision}",
+            "run_nestegg.py",
+            (Setting("auto", ("0", precision, "auto")),),
+            tolerance=1e-3 if precision == "fp32" else 0.25,
+        )
+        for precision in precisions
+    ]
+    threads, processes, actors = (
+        tuple(Setting(f"{n} {one if n == 1 else more}", (str(n),)) for n in counts)
+        for one, more, counts in (
+            ("thread", "threads", several),
+            ("process", "processes", several),
+            ("actor", "actors", [cores]),
+        )
+    )
+    jax = ("jax==0.10.2", "jaxlib==0.10.2")
+    return [
+        *ours,
+        Simulator("plain PyTorch", "run_plain.py", threads),
+        Simulator("pfl", "run_pfl.py", processes, ("pfl==0.6.0",)),
+        Simulator("Flower", "run_flower.py", actors, ("flwr[simulation]==1.41.0",)),
+        Simulator("JAX, vmap", "run_jax.py", (Setting("all clients at once", ("all",)),), jax, False, ("mlp",)),
+        Simulator("JAX, blocks", "run_jax.py", (Setting("best of six", ("blocks",)),), jax, False, ("mlp",)),
+    ]
+
+
+def multiplication(workers: int, precision: str) -> Simulator:
+    """Nothing but matrix products, on as many cores: what the machine can do at most."""
+    return Simulator(f"matrix products, {precision}", "run_multiply.py", (Setting("", (str(workers), precision)),))
+
+
+def default_cache() -> Path:
+    """Where environments lie unless told otherwise."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nestegg" / "bench"
+
+
+def python_of(simulator: Simulator, cache: Path) -> Path:
+    """The interpreter of a simulator's environment, which is made first if need be.
+
+    Raises:
+        InputError: it cannot be installed; the sentence says why.
+    """
+    if not simulator.requirements:
+        return Path(sys.executable)
+    wanted = [*(["torch==" + version("torch").split("+")[0]] if simulator.torch else []), *simulator.requirements]
+    folder = cache / simulator.name.split(",")[0].lower()
+    python, done = folder / "bin" / "python", folder / "installed.json"
+    if done.exists() and json.loads(done.read_text()) == wanted:
+        return python
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        venv.create(folder, with_pip=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise InputError(f"{simulator.name} cannot be installed in {folder}: {error}.") from None
+    for requirement in wanted:  # torch first and alone: whatever depends on it then finds it
+        command = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", requirement]
+        try:
+            result = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
+            errors = [line for line in result.stderr.splitlines() if "ERROR" in line] if result.returncode else []
+        except (OSError, subprocess.TimeoutExpired) as error:
+            result, errors = None, [str(error)]
+        if result is None or result.returncode:
+            reason = errors[-1].removeprefix("ERROR: ").rstrip(".") if errors else "pip failed"
+            raise InputError(f"{simulator.name} cannot be installed: {reason}.")
+    done.write_text(json.dumps(wanted))
+    return python

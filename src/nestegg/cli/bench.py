@@ -1,0 +1,125 @@
+"""`nestegg bench`: the same rounds with other simulators, side by side; where the time goes; and how it grows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from nestegg.checks import one_of, whole
+
+_KINDS = ("peers", "profile", "growth")
+
+
+def bench(
+    kind: Annotated[str, typer.Argument(metavar="[peers|profile|growth]", help="What to measure.")] = "peers",
+    works: Annotated[str, typer.Option(help="Pieces of work, separated by commas.")] = "mlp,cnn,uneven,many,resnet20",
+    peers: Annotated[str, typer.Option(help="Simulators beside ours, separated by commas, or all.")] = "all",
+    rounds: Annotated[int, typer.Option(help="Rounds to time; their median counts.")] = 5,
+    precisions: Annotated[str, typer.Option(help="Of ours: fp32, bf16 or both.")] = "fp32",
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="Where the files of Adult lie.")] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of tables and charts.")] = Path("bench-results"),
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where other simulators are installed, and stay.")
+    ] = None,
+) -> None:
+    """Measure a round: against other simulators on identical work, where its time goes, or how it grows."""
+    one_of("what to measure", kind, _KINDS)
+    from nestegg.bench.simulators import default_cache
+
+    console, place = Console(), cache or default_cache()
+    if kind == "growth":
+        _growth(console, place, out)
+    elif kind == "profile":
+        _profile(console, _names(works), data)
+    else:
+        whole("rounds", rounds, 1, 1000)
+        _peers(console, _names(works), _names(peers), _names(precisions), rounds, data, out, place)
+
+
+def _peers(
+    console: Console,
+    works: list[str],
+    peers: list[str],
+    precisions: list[str],
+    rounds: int,
+    data: str | None,
+    out: Path,
+    cache: Path,
+) -> None:
+    from nestegg.bench.contest import contest
+    from nestegg.bench.outcome import COLUMNS, machine, row, save
+    from nestegg.bench.simulators import simulators
+    from nestegg.bench.works import recipe
+    from nestegg.training.local import PRECISIONS
+
+    for precision in precisions:
+        one_of("precisions", precision, PRECISIONS)
+    field = simulators(len(os.sched_getaffinity(0)), tuple(precisions))
+    rivals = {simulator.name: simulator for simulator in field if not simulator.name.startswith("nestegg")}
+    keys = {name.lower().replace(",", "").replace(" ", "-"): name for name in rivals}
+    wanted = list(keys) if peers == ["all"] else peers
+    for name in wanted:
+        one_of("peers", name, ("all", *keys))
+    chosen = [one for one in field if one.name not in rivals or one.name in [keys[name] for name in wanted]]
+    for work in works:
+        recipe(work)
+    done = []
+    with console.status("") as status:
+        for work in works:
+            done.append(contest(work, chosen, rounds, cache, data, lambda line: status.update(escape(line))))
+            save(out, done)
+    console.print(_table(COLUMNS, (row(one, entry) for one in done for entry in one.entries)))
+    for one in done:
+        for reason in one.missing.values():
+            console.print(f"[yellow]{one.work}:[/] {escape(reason)}", highlight=False, soft_wrap=True)
+    console.print(f"{machine()}.\nTables and chart are in {escape(str(out))}.", highlight=False, soft_wrap=True)
+
+
+def _profile(console: Console, works: list[str], data: str | None) -> None:
+    from nestegg.bench.profile import PARTS, profile_round
+
+    profiles = []
+    with console.status("") as status:
+        for work in works:
+            status.update(f"{work} …")
+            profiles.append(profile_round(work, data))
+    rows = [
+        (p.work, f"{p.seconds:.3f}", *(f"{p.parts.get(part, 0.0):.1%}" for part in PARTS), f"{p.privacy:.1%}")
+        for p in profiles
+    ]
+    console.print(_table(("work", "seconds, one core", *PARTS, "all but training"), rows))
+    for one in profiles:
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in one.operations.items())
+        console.print(f"[bold]{one.work}[/]: {escape(shares)}", highlight=False, soft_wrap=True)
+
+
+def _growth(console: Console, cache: Path, out: Path) -> None:
+    from nestegg.bench.growth import growth, save_growth
+
+    with console.status("") as status:
+        points = list(growth(cache, status.update))
+    save_growth(out, points)
+    rows = [(p.varied, f"{p.value:,}", f"{p.seconds:.4f}", f"{p.megabytes:,.0f} MB") for p in points]
+    console.print(_table(("varied", "to", "seconds", "memory"), rows))
+    console.print(f"Table and chart are in {escape(str(out))}.", highlight=False, soft_wrap=True)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _table(columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right")
+    for cells in rows:
+        table.add_row(*map(escape, cells))
+    return table

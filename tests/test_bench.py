@@ -1,0 +1,141 @@
+"""The benchmark: all simulators do the same rounds, whoever does not is named, and what is measured is saved."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from nestegg.bench import growth, profile, simulators
+from nestegg.bench.contest import contest
+from nestegg.bench.outcome import row, save
+from nestegg.bench.peers.work import Work
+from nestegg.bench.simulators import Setting, Simulator, python_of
+from nestegg.bench.works import RECIPES, Recipe, load_federation, random_clients, write_work
+from nestegg.cli import app
+from nestegg.errors import InputError
+from nestegg.training import LocalTraining
+
+TINY = Recipe(
+    "seven small clients",
+    "mlp",
+    LocalTraining(2, 4, 0.1, schedule="constant"),
+    0.7,
+    lambda _: random_clients(7, 3, 9, (6,), 3),
+)
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(RECIPES, "tiny", TINY)
+
+
+def test_what_is_written_is_what_the_federation_does(tmp_path: Path) -> None:
+    write_work(TINY, tmp_path, 3)
+    work, world = Work.load(tmp_path), load_federation(tmp_path, workers=1)
+    for t in (1, 2, 3):
+        cohort = work.cohort(t)
+        assert [client for client, _ in cohort] == world.cohort(t)
+        for client, batches in cohort:
+            own = np.arange(work.starts[client], work.starts[client + 1])
+            assert np.array_equal(np.sort(np.concatenate(batches)), np.sort(np.tile(own, 2)))
+            assert max(map(len, batches)) <= 4
+    assert work.facts["noise_std"] == pytest.approx(world.plan.clip_norm * world.plan.round_noise_multiplier[0])
+    assert work.facts["expected"] == pytest.approx(0.7 * 7)
+
+
+def test_simulators_that_fail_differ_or_cannot_be_installed_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    scripts = tmp_path / "scripts"
+    scripts.mkdir()
+    for script in simulators.SCRIPTS.glob("*.py"):
+        (scripts / script.name).write_text(script.read_text())
+    (scripts / "broken.py").write_text("raise SystemExit('no wheels today')")
+    other = (scripts / "run_plain.py").read_text().replace('lr=facts["learning_rate"]', 'lr=2 * facts["learning_rate"]')
+    (scripts / "other.py").write_text(other)
+    monkeypatch.setattr("nestegg.bench.process.SCRIPTS", scripts)
+    ours, plain = simulators.simulators(1)[:2]
+    rivals = [
+        replace(plain, name="broken", script="broken.py"),
+        replace(plain, name="other", script="other.py"),
+        Simulator("nowhere", "run_plain.py", plain.settings, ("no-such-package==1",), torch=False),
+        replace(plain, name="for images", models=("cnn",)),
+    ]
+    said: list[str] = []
+    outcome = contest("tiny", [ours, plain, *rivals], 2, tmp_path / "cache", None, said.append)
+    assert [entry.name for entry in outcome.entries] == ["nestegg", "plain PyTorch"]
+    assert outcome.missing["broken"] == "broken (1 thread) failed: no wheels today."
+    assert "gives another result" in outcome.missing["other"]
+    assert (
+        "nowhere cannot be installed: No matching distribution found for no-such-package==1"
+        in outcome.missing["nowhere"]
+    )
+    assert outcome.entries[1].difference < 1e-4
+    assert all(len(entry.seconds) == 2 and entry.memory > 1e6 for entry in outcome.entries)
+    assert outcome.ratio(outcome.entries[0]) == 1.0
+    assert outcome.rate["fp32"] > outcome.operations > 0
+
+    save(tmp_path / "out", [outcome])
+    saved = json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert saved["works"][0]["missing"].keys() == {"broken", "other", "nowhere"}
+    assert "no wheels today" in (tmp_path / "out" / "bench.md").read_text()
+    assert len((tmp_path / "out" / "bench.csv").read_text().splitlines()) == 3
+    assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")
+    assert row(outcome, outcome.entries[1])[1].startswith("plain PyTorch 2.")
+
+
+def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> object:
+        calls.append(command)
+        return type("Done", (), {"returncode": 0, "stderr": ""})
+
+    monkeypatch.setattr("nestegg.bench.simulators.subprocess.run", run)
+    monkeypatch.setattr("nestegg.bench.simulators.venv.create", lambda folder, **_: Path(folder).mkdir(parents=True))
+    peer = Simulator("Peer, fast", "run_plain.py", (Setting("", ()),), ("peer==1",))
+    for _ in range(2):
+        assert python_of(peer, tmp_path) == tmp_path / "peer" / "bin" / "python"
+    assert [command[-1].split("==")[0] for command in calls] == ["torch", "peer"]  # torch first, and alone
+    python_of(replace(peer, requirements=("peer==2",)), tmp_path)
+    assert len(calls) == 4
+
+
+def test_a_profile_says_where_the_time_goes() -> None:
+    found = profile.profile_round("tiny", None)
+    assert found.parts.keys() == profile.PARTS.keys()
+    assert 0.0 < found.privacy < 1.0
+    assert sum(found.parts.values()) - found.parts["of it shuffling"] <= 1.0
+    assert all(0.01 <= share <= 1.5 for share in found.operations.values())  # two runs, so not quite shares
+
+
+def test_growth_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growth, "SERIES", {"clients": ("clients", {5: growth._digits_like(5, 2)})})
+    monkeypatch.setattr(growth, "ROUNDS", (1, 3))
+    points = list(growth.growth(tmp_path))
+    assert [(point.varied, point.value) for point in points] == [("clients", 5), ("rounds", 1), ("rounds", 3)]
+    assert points[1].seconds < points[2].seconds
+    growth.save_growth(tmp_path / "out", points)
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"growth.csv", "growth.png", "growth.svg"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["walking"], "what to measure = 'walking'"),
+        (["--works", "mlp,cook"], "work = 'cook'"),
+        (["--peers", "friend"], "peers = 'friend'"),
+        (["--rounds", "0"], "rounds = 0"),
+        (["--precisions", "fp8"], "precisions = 'fp8'"),
+    ],
+)
+def test_mistakes_are_named(arguments: list[str], complaint: str) -> None:
+    result = CliRunner().invoke(app, ["bench", *arguments])
+    assert isinstance(result.exception, InputError)
+    assert complaint in str(result.exception)
