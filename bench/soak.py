@@ -22,11 +22,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from nestegg import runs
+from nestegg import report, runs
 from nestegg.config import load_config
 from nestegg.ledger import Ledger, books
 from nestegg.runs import folder as files
-from nestegg.runs import task
 from nestegg.training import RoundReport, loop, workers
 
 CONFIG = """
@@ -142,7 +141,7 @@ def _train(home: Path, moment: tuple[str, bool, int] | None) -> NoReturn:
 
     for step, (owner, name) in STEPS.items():
         setattr(owner, name, probe(step, getattr(owner, name)))
-    task.write_report = lambda *_: None  # charts take long and come after everything
+    report.write_report = lambda *_: None  # charts take long and come after everything
 
     def out(report: RoundReport) -> None:
         saved = files.RunFolder(home / "run").load_checkpoint()

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 from typer.testing import CliRunner
 
@@ -14,6 +15,7 @@ from nestegg.bench import growth, profile, simulators
 from nestegg.bench.contest import contest
 from nestegg.bench.outcome import row, save
 from nestegg.bench.peers.work import Work
+from nestegg.bench.process import Process
 from nestegg.bench.simulators import Setting, Simulator, python_of
 from nestegg.bench.works import RECIPES, Recipe, load_federation, random_clients, write_work
 from nestegg.cli import app
@@ -78,9 +80,12 @@ def test_simulators_that_fail_differ_or_cannot_be_installed_are_named(
     )
     assert outcome.entries[1].difference < 1e-4
     assert all(len(entry.seconds) == 2 and entry.memory > 1e6 for entry in outcome.entries)
+    living = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    assert not [child for child in living if "run_" in " ".join(child.cmdline())]
     assert outcome.ratio(outcome.entries[0]) == 1.0
     assert outcome.rate["fp32"] > outcome.operations > 0
 
+    (tmp_path / "out").mkdir()
     save(tmp_path / "out", [outcome])
     saved = json.loads((tmp_path / "out" / "bench.json").read_text())
     assert saved["works"][0]["missing"].keys() == {"broken", "other", "nowhere"}
@@ -88,6 +93,17 @@ def test_simulators_that_fail_differ_or_cannot_be_installed_are_named(
     assert len((tmp_path / "out" / "bench.csv").read_text().splitlines()) == 3
     assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")
     assert row(outcome, outcome.entries[1])[1].startswith("plain PyTorch 2.")
+
+
+def test_what_is_timed_is_what_was_checked_plus_noise(tmp_path: Path) -> None:
+    write_work(TINY, tmp_path, 1)
+    work = Work.load(tmp_path)
+    for simulator in simulators.simulators(1)[:2]:
+        with Process(simulator, simulator.settings[0], python_of(simulator, tmp_path), tmp_path) as process:
+            clean = process.result(1, tmp_path)
+            noisy = [process.result(1, tmp_path, noisy=True)]
+        noise = (np.stack(noisy) - clean) * work.facts["expected"] / work.facts["noise_std"]
+        assert noise.std() == pytest.approx(1.0, rel=0.2)
 
 
 def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,13 +114,19 @@ def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return type("Done", (), {"returncode": 0, "stderr": ""})
 
     monkeypatch.setattr("nestegg.bench.simulators.subprocess.run", run)
-    monkeypatch.setattr("nestegg.bench.simulators.venv.create", lambda folder, **_: Path(folder).mkdir(parents=True))
+    monkeypatch.setattr("nestegg.bench.simulators.venv.create", lambda folder, **_: None)
     peer = Simulator("Peer, fast", "run_plain.py", (Setting("", ()),), ("peer==1",))
     for _ in range(2):
-        assert python_of(peer, tmp_path) == tmp_path / "peer" / "bin" / "python"
+        assert python_of(peer, tmp_path) == tmp_path / "nestegg-peer" / "bin" / "python"
     assert [command[-1].split("==")[0] for command in calls] == ["torch", "peer"]  # torch first, and alone
     python_of(replace(peer, requirements=("peer==2",)), tmp_path)
     assert len(calls) == 4
+    precious = tmp_path / "nestegg-other" / "thesis.tex"
+    precious.parent.mkdir()
+    precious.touch()
+    with pytest.raises(InputError, match="is not ours to overwrite"):
+        python_of(replace(peer, name="Other"), tmp_path)
+    assert precious.exists()
 
 
 def test_a_profile_says_where_the_time_goes() -> None:
@@ -121,6 +143,7 @@ def test_growth_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.Monkey
     points = list(growth.growth(tmp_path))
     assert [(point.varied, point.value) for point in points] == [("clients", 5), ("rounds", 1), ("rounds", 3)]
     assert points[1].seconds < points[2].seconds
+    (tmp_path / "out").mkdir()
     growth.save_growth(tmp_path / "out", points)
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"growth.csv", "growth.png", "growth.svg"}
 
@@ -132,6 +155,8 @@ def test_growth_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.Monkey
         (["--works", "mlp,cook"], "work = 'cook'"),
         (["--peers", "friend"], "peers = 'friend'"),
         (["--rounds", "0"], "rounds = 0"),
+        (["--works", ","], "',' names nothing"),
+        (["--works", "tiny", "--peers", "none", "--out", "/dev/null/x"], "--out /dev/null/x cannot be made"),
         (["--precisions", "fp8"], "precisions = 'fp8'"),
     ],
 )

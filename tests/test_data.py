@@ -17,6 +17,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.datasets import load_digits
 
 from nestegg import InputError
 from nestegg.data import PARTITIONS, load_dataset, partition
@@ -41,7 +42,9 @@ def real_folder(name: str) -> str:
 
 
 def test_digits_are_embedded() -> None:
-    data = load_dataset("digits")
+    data, theirs = load_dataset("digits"), load_digits()
+    assert np.array_equal(data.test_x[:, 0].numpy() * 16, theirs.images[::5])
+    assert np.array_equal(data.test_y.numpy(), theirs.target[::5])
     assert (len(data.train_y), len(data.test_y), data.shape) == (1437, 360, (1, 8, 8))
     assert 0.0 <= float(data.train_x.min()) < float(data.train_x.max()) == 1.0
 

@@ -18,8 +18,9 @@ from nestegg.mechanism import Layout
 from nestegg.models import make_model
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training import AdaptiveClipping, Federation, kernel
+from nestegg.training.dense import is_dense
 from nestegg.training.engines import bf16_works, make_engine
-from nestegg.training.local import batches
+from nestegg.training.local import as_samples, batches
 
 GROUPS = [
     Group("a", 6, Budget(8.0), saving_rate=0.5, transition=2),
@@ -164,16 +165,17 @@ def test_engines_agree_on_any_widths(units: Any, sizes: Any, batch: int, engine:
 @pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
 def test_workers_change_no_bit(clients: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nestegg.training.dense._CLIENTS", 2)  # several blocks, also of few clients
-    made = plan(GROUPS, rounds=3, clip_norm=2.0)
+    made = plan(GROUPS, rounds=3, clip_norm=2.0, method="adaptive-clipping")
     ends = []
     for workers in (1, 2, 5):
         world = federation(clients, made, engine=engine, workers=workers)
         state = world.start()
         while state.round < made.rounds:
             state, _ = world.step(state)
-        ends.append(state.model)
-    assert ends[0].equal(ends[1])
-    assert ends[0].equal(ends[2])
+        ends.append(state)
+    assert ends[0].model.equal(ends[1].model)
+    assert ends[0].model.equal(ends[2].model)
+    assert ends[0].clip_norm == ends[1].clip_norm == ends[2].clip_norm != 2.0
 
 
 NORMS = np.full(10, np.inf)
@@ -211,8 +213,9 @@ def test_the_choice_of_engine_and_workers_is_told(clients: Any, monkeypatch: pyt
     small = federation(clients, made)
     assert (small.engine.name, small.workers.count) == ("dense", 1)  # rounds of milliseconds
     assert small.why.startswith("linear layers only, ")
-    monkeypatch.setattr("nestegg.training.engines._LONG", 1.0)
+    monkeypatch.setattr("nestegg.training.engines._LONG", 1e-6)
     assert federation(clients, made, "cnn").workers.count == len(os.sched_getaffinity(0))
+    assert federation(clients, made, "mlp").workers.count == len(os.sched_getaffinity(0))
     assert "more than linear layers" in federation(clients, made, "cnn").why
     assert federation(clients, made, engine="loop", workers=3).why == "as asked for"
     own = federation(clients, made, loss=lambda outputs, labels: nn.functional.cross_entropy(outputs, labels))
@@ -374,14 +377,91 @@ def test_what_does_not_fit_is_refused(clients: Any) -> None:
         train(made, nn.Flatten(), clients)
     with pytest.raises(InputError, match="client 2 has 0 inputs"):
         train(made, wide, [clients[0], (torch.empty(0, 1, 8, 8), torch.empty(0, dtype=torch.long)), *clients[2:]])
-    with pytest.raises(InputError, match="engine = 'dense' cannot be used: the model has more"):
+    with pytest.raises(InputError, match="engine = 'dense' cannot be used: the model is more"):
         train(made, make_model("cnn", torch.Size((1, 8, 8)), 10, 0), clients, engine="dense")
     assert Layout.of(wide).size == 325
-    with pytest.raises(InputError, match="model takes 7 inputs; the clients have 64"):  # it would read past the samples
-        make_engine("dense", nn.Sequential(nn.Linear(7, 10)), clients, TRAINING, Randomness(0, True))
-    double = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).double()
+    x, y = clients[0]
+    for labels in (y - 20, y[:, None]):
+        with pytest.raises(InputError, match="clients have labels below 0, or more than one number for a sample"):
+            train(made, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), [(x, labels), *clients[1:]])
+
+
+class Scaled(nn.Sequential):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * 2.0
+
+
+def unusual_models() -> dict[str, nn.Module]:
+    """Models that look dense and are not: the kernel would compute something else, or read what is not there."""
+    tied = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    tied[2].weight = tied[0].weight
+    twice = nn.Linear(8, 8)
+    hooked = nn.Sequential(nn.Linear(8, 8))
+    hooked[0].register_forward_hook(lambda _, __, output: output * 2.0)
+    return {
+        "tied weights": tied,
+        "a layer used twice": nn.Sequential(twice, nn.ReLU(), twice),
+        "its own forward": Scaled(nn.Linear(8, 8)),
+        "a hook": hooked,
+        "no bias": nn.Sequential(nn.Linear(8, 8, bias=False)),
+        "no rectifier between": nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)),
+        "flattened later": nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Flatten(), nn.Linear(8, 8)),
+        "frozen": nn.Sequential(nn.Linear(8, 8).requires_grad_(False), nn.ReLU(), nn.Linear(8, 8)),
+    }
+
+
+@pytest.mark.parametrize("kind", unusual_models())
+def test_models_that_only_look_dense_are_trained_as_they_are(kind: str) -> None:
+    model = unusual_models()[kind]
+    clients = [(torch.randn(12, 8), torch.randint(0, 8, (12,), dtype=torch.int32))]
+    engine, why = make_engine("auto", model, as_samples(clients), TRAINING, Randomness(1, True))
+    assert (engine.name, why) == ("loop", "the model is more than linear layers with rectifiers between them")
     with pytest.raises(InputError, match="engine = 'dense' cannot be used"):
-        make_engine("dense", double, clients, TRAINING, Randomness(0, True))
+        make_engine("dense", model, as_samples(clients), TRAINING, Randomness(1, True))
+    start = Layout.of(model).flatten(model)
+    assert torch.isfinite(engine.train_block(start, [0], 1, 0.1)).all()
+
+
+@pytest.mark.parametrize("model", [nn.Sequential(nn.Linear(7, 8)), nn.Sequential(nn.Linear(8, 8)).double()])
+def test_the_dense_engine_takes_no_model_of_another_width_or_precision(model: nn.Module) -> None:
+    assert not is_dense(model, torch.Size([8]))
+    assert not is_dense(nn.Sequential(nn.Linear(8, 8)), torch.Size([3, 8]))
+    assert is_dense(nn.Sequential(nn.Flatten(), nn.Linear(24, 8)), torch.Size([3, 8]))
+
+
+def test_the_kernel_refuses_what_it_would_misread() -> None:
+    library = kernel.load()
+    if library is None:
+        pytest.skip("there was no C compiler to build the kernel with")
+    model, samples, order, sizes = torch.zeros(9), torch.zeros(4, 10), np.arange(4), np.array([4])
+    good = (model, [8, 1], samples, order, sizes)
+    assert kernel.train(library, *good, 1, 4, 0.1, 0.9).shape == (1, 9)
+    for place, bad in ((0, model[:8]), (0, model.double()), (2, samples[:, :9]), (2, samples.double()), (3, order[:3])):
+        with pytest.raises(ValueError, match="the kernel was given"):
+            kernel.train(library, *[bad if i == place else part for i, part in enumerate(good)], 1, 4, 0.1, 0.9)
+
+
+@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
+def test_any_batch_size_is_the_whole_client_at_most(clients: Any, engine: str) -> None:
+    made = plan(GROUPS, rounds=3)
+    sizes = [len(y) for _, y in clients]
+    ends = []
+    for batch in (max(sizes), 10**9, 2**70):
+        world = federation(clients, made, engine=engine, training=LocalTraining(2, batch, 0.1))
+        ends.append(world.round(world.start())[0].model)
+    assert ends[0].equal(ends[1])
+    assert ends[0].equal(ends[2])
+
+
+@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
+def test_a_client_with_broken_data_counts_as_nobody(clients: Any, engine: str) -> None:
+    made = plan(GROUPS, rounds=3, spending_rate=1.0)
+    broken = [(torch.full_like(clients[0][0], float("nan")), clients[0][1]), *clients[1:]]
+    world = federation(broken, made, engine=engine)
+    world.cohort = lambda _: list(range(10))  # type: ignore[method-assign]
+    state, report = world.round(world.start())
+    assert torch.isfinite(state.model).all()
+    assert report.simulation_only_broken_updates == 1
 
 
 def test_running_statistics_are_refused(clients: Any) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 # Clipping aims this much below the norm, so that rounding to single precision cannot lift an update over it.
 _BELOW = 1.0 - 1e-6
+_SUBNORMAL = 1e-37
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,9 @@ def clip(updates: Tensor, norms: Tensor, layers: Sequence[slice] | None = None) 
     limit = (norms.double() * _BELOW / np.sqrt(len(pieces)))[:, None]
     scale = torch.where((lengths > limit) & ~broken[:, None], limit / lengths, 1.0)  # a zero update stays zero
     for piece, factor in zip(pieces, scale.unbind(dim=1), strict=True):
-        if (factor < 1.0).any():
+        if (factor < _SUBNORMAL).any():  # in single precision such factors are too coarse
+            updates[:, piece] = (updates[:, piece].double() * factor[:, None]).to(updates.dtype)
+        elif (factor < 1.0).any():
             updates[:, piece] *= factor[:, None].to(updates.dtype)
     return whole
 

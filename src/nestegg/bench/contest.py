@@ -19,6 +19,7 @@ from nestegg.bench.process import Process
 from nestegg.bench.simulators import Simulator, multiplication, python_of
 from nestegg.bench.works import recipe, write_work
 from nestegg.errors import InputError
+from nestegg.training.engines import cores
 
 Say = Callable[[str], None]
 
@@ -90,19 +91,19 @@ def contest(
                 continue
             say(f"{name}: {simulator.name} …")
             try:
-                entry, process = _best(simulator, python_of(simulator, cache), work, ours)
+                entry, process = _best(simulator, python_of(simulator, cache), work, ours, made.tolerance, stack)
             except InputError as error:
                 if ours is None:
                     raise
                 outcome.missing[simulator.name] = str(error)
                 continue
-            stack.enter_context(process)
             ours = process.result(1, work) if ours is None else ours
             runners.append((entry, process))
         limits = {}
         for precision in ("fp32", *(["bf16"] if any("bf16" in entry.name for entry, _ in runners) else [])):
-            limit = multiplication(int(runners[0][1].facts["workers"]), precision)
+            limit = multiplication(cores(), precision)
             limits[precision] = stack.enter_context(Process(limit, limit.settings[0], python_of(limit, cache), work))
+            limits[precision].round(1)
         rates: dict[str, list[float]] = {precision: [] for precision in limits}
         for t in range(1, rounds + 1):
             say(f"{name}: round {t} of {rounds} …")
@@ -115,31 +116,42 @@ def contest(
     return outcome
 
 
-def _best(simulator: Simulator, python: Path, work: Path, ours: NDArray[np.float32] | None) -> tuple[Entry, Process]:
-    """A simulator at its best setting, warm, and checked to give our result."""
+def _best(
+    simulator: Simulator,
+    python: Path,
+    work: Path,
+    ours: NDArray[np.float32] | None,
+    tolerance: float,
+    stack: ExitStack,
+) -> tuple[Entry, Process]:
+    """A simulator at its best setting, warm, and checked to give our result. The stack stops all that is started.
+
+    Raises:
+        InputError: it does not work, or gives another result, at any setting.
+    """
     best: tuple[float, Entry, Process] | None = None
-    start = np.load(work / "start.npy")
+    failure = InputError(f"{simulator.name} has no settings.")
     for setting in simulator.settings:
-        process = Process(simulator, setting, python, work)
         try:
+            process = stack.enter_context(Process(simulator, setting, python, work))
             result = process.result(1, work)
-            update = result if ours is None else ours
-            difference = float(np.linalg.norm(result - update) / np.linalg.norm(update - start))
-            if not difference <= simulator.tolerance:
+            expected = result if ours is None else ours
+            update = np.linalg.norm(expected - np.load(work / "start.npy"))
+            difference = float(np.linalg.norm(result - expected) / update)
+            if not difference <= tolerance * simulator.loose:
                 raise InputError(f"{simulator.name} ({setting.name}) gives another result, {difference:.1%} away.")
-            entry = Entry(simulator.name, setting.name, str(process.facts["version"]), 0, difference)
-            entry.memory = process.peak_memory(1)
-            seconds = process.round(1)
-        except BaseException:
-            process.stop()
-            raise
-        if best is None or seconds < best[0]:
-            if best is not None:
-                best[2].stop()
-            best = (seconds, entry, process)
-        else:
-            process.stop()
-    assert best is not None
+            memory = process.peak_memory(1)
+            seconds = min(process.round(1), process.round(1))
+        except InputError as error:
+            failure = error
+            continue
+        entry = Entry(simulator.name, setting.name, str(process.facts["version"]), memory, difference)
+        slower = process if best is not None and best[0] <= seconds else best and best[2]
+        best = best if slower is process else (seconds, entry, process)
+        if slower is not None:
+            slower.stop()
+    if best is None:
+        raise failure
     return best[1], best[2]
 
 

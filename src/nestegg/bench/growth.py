@@ -81,7 +81,6 @@ def growth(cache: Path, say: Say = lambda _: None) -> Iterator[Point]:
 
 def save_growth(folder: Path, points: list[Point]) -> None:
     """Write the points as CSV, and a chart of them."""
-    folder.mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     rows = [[field.name for field in fields(Point)], *(astuple(point) for point in points)]
     csv.writer(text, lineterminator="\n").writerows(rows)

@@ -46,7 +46,6 @@ def row(contest: Contest, entry: Entry) -> tuple[str, ...]:
 
 def save(folder: Path, contests: Sequence[Contest]) -> None:
     """Write all there is to know into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
     facts = {"machine": machine(), "works": [asdict(contest) for contest in contests]}
     write_atomically(folder / "bench.json", json.dumps(facts, indent=1) + "\n")
     rows = [row(contest, entry) for contest in contests for entry in contest.entries]

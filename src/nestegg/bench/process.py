@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,7 +23,7 @@ from nestegg.bench.simulators import SCRIPTS, Setting, Simulator
 from nestegg.errors import InputError
 
 PATIENCE = 900.0  # seconds for an answer
-_LOOK = 0.05  # seconds between looks at the memory
+_WATCH, _LOOK = 1.0, 0.05  # seconds for which memory is watched, at least, and between looks
 
 
 class Process:
@@ -31,16 +32,23 @@ class Process:
     def __init__(self, simulator: Simulator, setting: Setting, python: Path, work: Path) -> None:
         self.simulator, self.setting = simulator, setting
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
-        self._process = subprocess.Popen(
-            [str(python), str(SCRIPTS / simulator.script), str(work), *setting.arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-            start_new_session=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
-        )
-        self.facts = self._answer()
+        try:
+            self._process = subprocess.Popen(
+                [str(python), str(SCRIPTS / simulator.script), str(work), *setting.arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                start_new_session=True,
+                env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+            )
+        except OSError as error:
+            raise InputError(f"{simulator.name} cannot be started: {error}.") from None
+        try:
+            self.facts = self._answer()
+        except BaseException:
+            self.stop()
+            raise
 
     def __enter__(self) -> Process:
         return self
@@ -54,15 +62,15 @@ class Process:
         """Do a round with noise; the seconds it took."""
         return float(self._ask(round=number, noisy=True)["seconds"])
 
-    def result(self, number: int, folder: Path) -> NDArray[np.float32]:
-        """Do a round without noise; its result."""
+    def result(self, number: int, folder: Path, noisy: bool = False) -> NDArray[np.float32]:
+        """Do a round, by default without noise; its result."""
         file = folder / "result.npy"
-        self._ask(round=number, noisy=False, save=str(file))
+        self._ask(round=number, noisy=noisy, save=str(file))
         result: NDArray[np.float32] = np.load(file)
         return result
 
     def peak_memory(self, number: int) -> int:
-        """Do a round, and look how many bytes the process and its children hold together, at most."""
+        """Do a round again and again, and look how many bytes the process and its children hold together, at most."""
         peak, over = 0, threading.Event()
 
         def watch() -> None:
@@ -74,14 +82,18 @@ class Process:
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
-            self.round(number)
+            began = time.monotonic()
+            while time.monotonic() - began < _WATCH:
+                self.round(number)
         finally:
             over.set()
             watcher.join()
         return peak
 
     def stop(self) -> None:
-        """End it, and whatever it started."""
+        """End it, and whatever it started; once is enough."""
+        if self._errors.closed:
+            return
         family = _children(self._process.pid)
         with suppress(OSError, ValueError):
             if self._process.stdin is not None:
@@ -115,9 +127,11 @@ class Process:
             self._errors.seek(0)
             last = [text.strip() for text in self._errors.read().splitlines() if text.strip()]
             reason = (last[-1] if last else "no word of why") if ready else f"no answer in {PATIENCE:g} seconds"
-            self.stop()
             raise InputError(f"{self.simulator.name} ({self.setting.name}) failed: {reason}.")
-        answer: dict[str, Any] = json.loads(line)
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise InputError(f"{self.simulator.name} ({self.setting.name}) failed: it said {line.strip()!r}.") from None
         return answer
 
 
@@ -130,9 +144,10 @@ def _children(pid: int) -> list[psutil.Process]:
 
 
 def _memory(pid: int) -> int:
-    """Bytes of a process and its children, what they share counted once."""
-    total = 0
+    """Bytes of a process and its children: each one's own, and what they share with anybody once."""
+    own, shared = 0, 0
     for process in [pid, *(child.pid for child in _children(pid))]:
         with suppress(psutil.Error):
-            total += psutil.Process(process).memory_full_info().pss
-    return total
+            memory = psutil.Process(process).memory_full_info()
+            own, shared = own + memory.uss, max(shared, memory.rss - memory.uss)
+    return own + shared

@@ -37,7 +37,7 @@ class Simulator:
         requirements: what its environment needs, torch aside; nothing if it runs where nestegg does.
         torch: whether it needs torch; it is then installed first, at the version that nestegg runs with.
         models: what it can train; nothing for any.
-        tolerance: of its result, as a share of the round's update.
+        loose: times the work's tolerance that its result may differ.
     """
 
     name: str
@@ -46,20 +46,21 @@ class Simulator:
     requirements: tuple[str, ...] = ()
     torch: bool = True
     models: tuple[str, ...] = ()
-    tolerance: float = 1e-3
+    loose: float = 1.0
 
 
-def simulators(cores: int, precisions: tuple[str, ...] = ("fp32",)) -> list[Simulator]:
-    """Ours, first, and its peers, for a machine with so many cores."""
+def simulators(cores: int, bf16: bool = False) -> list[Simulator]:
+    """Ours, first, in single precision and perhaps in bfloat16 too; and its peers, for a machine with so many cores."""
     several = sorted({1, cores})
     ours = [
         Simulator(
             "nestegg" if precision == "fp32" else f"nestegg, {precision}",
             "run_nestegg.py",
             (Setting("auto", ("0", precision, "auto")),),
-            tolerance=1e-3 if precision == "fp32" else 0.25,
+            models=() if precision == "fp32" else ("cnn", "resnet20"),
+            loose=1.0 if precision == "fp32" else 20.0,
         )
-        for precision in precisions
+        for precision in (["fp32", "bf16"] if bf16 else ["fp32"])
     ]
     threads, processes, actors = (
         tuple(Setting(f"{n} {one if n == 1 else more}", (str(n),)) for n in counts)
@@ -99,12 +100,16 @@ def python_of(simulator: Simulator, cache: Path) -> Path:
     if not simulator.requirements:
         return Path(sys.executable)
     wanted = [*(["torch==" + version("torch").split("+")[0]] if simulator.torch else []), *simulator.requirements]
-    folder = cache / simulator.name.split(",")[0].lower()
-    python, done = folder / "bin" / "python", folder / "installed.json"
-    if done.exists() and json.loads(done.read_text()) == wanted:
+    folder = cache / f"nestegg-{simulator.name.split(',')[0].lower()}"
+    python, done, ours = folder / "bin" / "python", folder / "installed.json", folder / "made-by-nestegg"
+    if done.exists() and done.read_text() == json.dumps(wanted):
         return python
+    if folder.exists() and not ours.exists():
+        raise InputError(f"{simulator.name} cannot be installed: {folder} is not ours to overwrite.")
     try:
         shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        ours.touch()
         venv.create(folder, with_pip=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise InputError(f"{simulator.name} cannot be installed in {folder}: {error}.") from None

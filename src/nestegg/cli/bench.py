@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nestegg.checks import one_of, whole
+from nestegg.errors import InputError
 
 _KINDS = ("peers", "profile", "growth")
 
@@ -21,9 +21,9 @@ _KINDS = ("peers", "profile", "growth")
 def bench(
     kind: Annotated[str, typer.Argument(metavar="[peers|profile|growth]", help="What to measure.")] = "peers",
     works: Annotated[str, typer.Option(help="Pieces of work, separated by commas.")] = "mlp,cnn,uneven,many,resnet20",
-    peers: Annotated[str, typer.Option(help="Simulators beside ours, separated by commas, or all.")] = "all",
+    peers: Annotated[str, typer.Option(help="Simulators beside ours, separated by commas; or all, or none.")] = "all",
     rounds: Annotated[int, typer.Option(help="Rounds to time; their median counts.")] = 5,
-    precisions: Annotated[str, typer.Option(help="Of ours: fp32, bf16 or both.")] = "fp32",
+    precisions: Annotated[str, typer.Option(help="Of ours: fp32; with bf16, that too where it makes sense.")] = "fp32",
     data: Annotated[str | None, typer.Option(metavar="DIR", help="Where the files of Adult lie.")] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of tables and charts.")] = Path("bench-results"),
     cache: Annotated[
@@ -58,19 +58,22 @@ def _peers(
     from nestegg.bench.outcome import COLUMNS, machine, row, save
     from nestegg.bench.simulators import simulators
     from nestegg.bench.works import recipe
+    from nestegg.training.engines import cores
     from nestegg.training.local import PRECISIONS
 
     for precision in precisions:
         one_of("precisions", precision, PRECISIONS)
-    field = simulators(len(os.sched_getaffinity(0)), tuple(precisions))
-    rivals = {simulator.name: simulator for simulator in field if not simulator.name.startswith("nestegg")}
-    keys = {name.lower().replace(",", "").replace(" ", "-"): name for name in rivals}
-    wanted = list(keys) if peers == ["all"] else peers
-    for name in wanted:
-        one_of("peers", name, ("all", *keys))
-    chosen = [one for one in field if one.name not in rivals or one.name in [keys[name] for name in wanted]]
+    field = simulators(cores(), "bf16" in precisions)
+    rivals = {
+        one.name.lower().replace(",", "").replace(" ", "-"): one for one in field if one.script != field[0].script
+    }
+    for name in peers:
+        one_of("peers", name, ("all", "none", *rivals))
+    chosen = [one for one in field if one not in rivals.values()]
+    chosen += [one for name, one in rivals.items() if name in peers or "all" in peers]
     for work in works:
-        recipe(work)
+        recipe(work).clients(data)  # what is missing is said before anything takes long
+    _make(out)
     done = []
     with console.status("") as status:
         for work in works:
@@ -104,6 +107,7 @@ def _profile(console: Console, works: list[str], data: str | None) -> None:
 def _growth(console: Console, cache: Path, out: Path) -> None:
     from nestegg.bench.growth import growth, save_growth
 
+    _make(out)
     with console.status("") as status:
         points = list(growth(cache, status.update))
     save_growth(out, points)
@@ -112,8 +116,19 @@ def _growth(console: Console, cache: Path, out: Path) -> None:
     console.print(f"Table and chart are in {escape(str(out))}.", highlight=False, soft_wrap=True)
 
 
+def _make(folder: Path) -> None:
+    """Before anything takes long: a folder that cannot be made is a mistake of the user's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {folder} cannot be made: {error.strerror}.") from None
+
+
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise InputError(f"{text!r} names nothing; give names, separated by commas.")
+    return names
 
 
 def _table(columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> Table:

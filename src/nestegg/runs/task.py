@@ -21,7 +21,6 @@ from nestegg.ledger import Account
 from nestegg.models import make_model
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
-from nestegg.report import write_report
 from nestegg.runs.folder import RunFolder, packed
 from nestegg.runs.payment import Payment
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, State
@@ -125,6 +124,8 @@ class Task:
         tensors = dict(zip(self.federation.layout.names, self.federation.layout.split(state.model), strict=True))
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
         write_atomically(folder.path / "model.safetensors", packed(contiguous, self._facts({})))
+        from nestegg.report import write_report  # charts take long to import, and are not needed before
+
         config, plan = self.config, self.plan
         summary = {
             "method": plan.method,

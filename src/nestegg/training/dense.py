@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nestegg.errors import InputError
 from nestegg.mechanism import Layout
 from nestegg.randomness import Randomness
 from nestegg.training import kernel
@@ -18,24 +17,30 @@ from nestegg.training.local import LocalTraining, Samples
 # Numbers in one buffer of weights, about: enough that a step's operations outweigh their calls from Python. A block has
 # some clients at least, unless they take too much memory; where there are many clients, there are also many blocks, for
 # many workers.
-_BLOCK, _CLIENTS, _MOST, _BLOCKS = 1 << 19, 16, 1 << 22, 16
+_BLOCK, _CLIENTS, _MOST, _BLOCKS = 1 << 19, 8, 1 << 22, 16
 
 
-def is_dense(model: nn.Module) -> bool:
-    """Whether a model is linear layers with biases, and rectifiers between them, after an optional flattening.
+def is_dense(model: nn.Module, shape: torch.Size) -> bool:
+    """Whether a model is linear layers with rectifiers between them, after an optional flattening, and nothing else.
 
-    In single precision, and all of it trained.
+    Every layer has a bias and is trained in single precision; none is used twice, has hooks or is a class of its own.
     """
-    layers = [layer for layer in model if not isinstance(layer, nn.Flatten)] if isinstance(model, nn.Sequential) else []
-    alternating = all(isinstance(layer, nn.ReLU if i % 2 else nn.Linear) for i, layer in enumerate(layers))
-    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    usual = all(p.requires_grad and p.dtype == torch.float32 for layer in linear for p in layer.parameters())
+    if type(model) is not nn.Sequential or len(model) == 0:
+        return False
+    layers = list(model)
+    if type(layers[0]) is nn.Flatten and (layers[0].start_dim, layers[0].end_dim) == (1, -1):
+        shape = torch.Size([shape.numel()])
+        layers = layers[1:]
+    linear = [layer for layer in layers if type(layer) is nn.Linear]
+    parameters = [parameter for layer in linear for parameter in layer.parameters()]
+    widths = [*shape, *(layer.out_features for layer in linear)]
     return (
-        bool(layers)
-        and alternating
-        and len(layers) % 2 == 1
-        and usual
-        and all(layer.bias is not None for layer in linear)
+        len(layers) % 2 == 1
+        and all(type(layer) is (nn.ReLU if i % 2 else nn.Linear) for i, layer in enumerate(layers))
+        and [layer.in_features for layer in linear] == widths[:-1]
+        and len({id(parameter) for parameter in parameters}) == 2 * len(linear)
+        and all(p.requires_grad and p.dtype == torch.float32 for p in parameters)
+        and not any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in model.modules())
     )
 
 
@@ -59,8 +64,6 @@ class DenseEngine:
         self.starts = np.cumsum(self.sizes) - self.sizes
         x, y = torch.cat([x.flatten(1) for x, _ in clients]), torch.cat([y for _, y in clients])
         self.units = [self.layout.shapes[0][1], *(shape[0] for shape in self.layout.shapes[::2])]
-        if x.shape[1] != self.units[0]:
-            raise InputError(f"model takes {self.units[0]} inputs; the clients have {x.shape[1]}.")
         outputs = self.units[-1]
         expected = y[:, None] if outputs == 1 else functional.one_hot(y, outputs)
         self.samples = torch.cat([x, x.new_ones(len(y), 1), expected.to(x.dtype)], dim=1)
@@ -68,11 +71,19 @@ class DenseEngine:
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """Clients of similar size side by side, the largest first: nobody waits for the largest at the end."""
-        ordered = [cohort[i] for i in np.argsort(-self.sizes[list(cohort)], kind="stable")]
-        several = 2 ** int(np.log2(max(len(ordered) // _CLIENTS, 1)))  # as cores are
-        count = max(-(-len(ordered) // self.rows), min(several, _BLOCKS))
-        rows = max(-(-len(ordered) // count), 1) if count else 1
-        return [ordered[start : start + rows] for start in range(0, len(ordered), rows)]
+        if not cohort:
+            return []
+        sizes = self.sizes[list(cohort)]
+        order = np.argsort(-sizes, kind="stable")
+        # As many blocks as cores may be, of equal work: cut where the samples so far are a whole share of all.
+        count = 2 ** int(np.log2(np.clip(len(order) // _CLIENTS, 1, _BLOCKS)))
+        share = (np.cumsum(sizes[order]) - sizes[order] / 2) * count // sizes.sum()
+        blocks: list[list[int]] = []
+        for i, position in enumerate(order):
+            if i == 0 or share[i] != share[i - 1] or len(blocks[-1]) == self.rows:
+                blocks.append([])
+            blocks[-1].append(cohort[position])
+        return blocks
 
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
         """The updates of a block, whose clients come the largest first."""
@@ -82,7 +93,7 @@ class DenseEngine:
         orders = self.randomness.orders(round_, block, sizes.tolist(), training.epochs)
         real = np.broadcast_to(np.arange(orders.shape[2]) < sizes[:, None, None], orders.shape)
         order = (orders + self.starts[block][:, None, None])[real]
-        settings = (training.epochs, training.batch_size, rate, training.momentum)
+        settings = (training.epochs, min(training.batch_size, int(sizes.max())), rate, training.momentum)
         return kernel.train(self.library, model, self.units, self.samples, order, sizes, *settings)
 
     def _train_batched(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
@@ -106,13 +117,14 @@ class DenseEngine:
 
         Numbers of samples, one after the other; and their weights in the client's mean loss, (clients, batch, 1).
         """
-        sizes, batch, epochs = self.sizes[block], self.training.batch_size, self.training.epochs
+        sizes, epochs = self.sizes[block], self.training.epochs
+        batch = min(self.training.batch_size, int(sizes.max()))
         orders = self.randomness.orders(round_, block, sizes.tolist(), epochs)
         an_epoch = -(-sizes // batch)
         at_work = np.arange(epochs * an_epoch.max())[:, None] < epochs * an_epoch
         step, client = np.nonzero(at_work)
         epoch, number = np.divmod(step, an_epoch[client])
-        place = number[:, None] * batch + np.arange(min(batch, sizes.max()))
+        place = number[:, None] * batch + np.arange(batch)
         real = place < sizes[client][:, None]
         taken = orders[client[:, None], epoch[:, None], np.where(real, place, 0)] + self.starts[block][client][:, None]
         scale = (real / real.sum(axis=1, keepdims=True)).astype(np.float32)

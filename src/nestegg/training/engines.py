@@ -25,7 +25,9 @@ from nestegg.training.workers import Engine
 
 ENGINES = ("auto", "loop", "dense")
 MAX_WORKERS = 256
-_LONG = 2e9  # operations of a round from which on a second process is worth its start
+# Seconds of a round from which on processes are worth their start; parameters times samples that the dense engine
+# trains in a second; seconds that the other engine takes for a sample, at least.
+_LONG, _RATE, _OVERHEAD = 0.02, 1e10, 1e-5
 
 
 class LoopEngine:
@@ -98,7 +100,9 @@ def make_engine(
             "AVX512_CORE_BF16 in the environment may help where matrix units are announced but not usable."
         )
     obstacles = {
-        "the model has more than linear layers with rectifiers between them": not is_dense(model),
+        "the model is more than linear layers with rectifiers between them": not is_dense(
+            model, clients[0][0].shape[1:]
+        ),
         "the loss is your own": loss is not default_loss,
         "precision is 'bf16'": training.precision != "fp32",
     }
@@ -114,17 +118,29 @@ def make_engine(
     ), obstacle if name == "auto" and obstacle else "as asked for"
 
 
-def worker_count(workers: int | None, model: nn.Module, clients: Sequence[Samples], training: LocalTraining) -> int:
-    """How many processes train: as many as asked for; or one for each core, if rounds are long enough for it."""
-    device = str(clients[0][0].device)
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def worker_count(workers: int | None, engine: Engine, samples: float, size: int, device: str) -> int:
+    """How many processes train: as many as asked for; or one for each core, if rounds are long enough for it.
+
+    Args:
+        workers: as asked for.
+        engine: that trains.
+        samples: that all clients together take in a round.
+        size: number of parameters.
+        device: where they train.
+    """
     if workers is not None:
         if whole("workers", workers, 1, MAX_WORKERS) > 1 and device != "cpu":
             raise InputError(f"workers = {workers} must be 1 where training.device = {device!r}: they are for CPUs.")
         return workers
     if device != "cpu" or sys.platform != "linux":  # elsewhere forks are not safe
         return 1
-    operations = 6.0 * Layout.of(model).size * training.epochs * sum(len(y) for _, y in clients)
-    return min(len(os.sched_getaffinity(0)), MAX_WORKERS) if operations >= _LONG else 1
+    a_sample = size / _RATE if engine.name == "dense" else _OVERHEAD
+    return min(cores(), MAX_WORKERS) if samples * a_sample >= _LONG else 1
 
 
 @cache
@@ -144,7 +160,7 @@ def bf16_works(device: str) -> bool:
 def _pooled_first(model: nn.Module) -> nn.Module:
     """Pooling by the maximum before the rectifier instead of after it: the same numbers, of a quarter as many."""
     for part in model.modules():
-        if isinstance(part, nn.Sequential):
+        if type(part) is nn.Sequential:
             for i in range(len(part) - 1):
                 if type(part[i]) is nn.ReLU and type(part[i + 1]) is nn.MaxPool2d and not part[i + 1].return_indices:
                     part[i], part[i + 1] = part[i + 1], part[i]

@@ -1,4 +1,4 @@
-/* Local training of many small dense networks (ClientUpdate, lines 1 to 8), client after client, without calls in between.
+/* Local training of many small dense networks (ClientUpdate, lines 1 to 8), client after client, in one call.
 
    A layer is one matrix of (inputs + 1) rows, the last of them its bias, and as many columns as it has outputs, padded
    with zeros to whole vectors. What goes into a layer ends in a 1. All matrices lie row by row. */
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define LANES 16
-#define ROWS 8
+#define MOST_ROWS 8
 #define INLINE static inline __attribute__((always_inline))
 #if defined(__x86_64__) && defined(__gnu_linux__)
 #define FOR_EVERY_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -21,10 +21,10 @@ typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(
 
 static int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
-/* Some rows and some vectors of columns of c = beta * c + a * b, where a's element (i, p) is a[i * step_i + p * step_p]. */
+/* Rows, and vectors of columns, of c = beta * c + a * b; an element of a is a[i * step_i + p * step_p]. */
 INLINE void tile(const int rows, const int vectors, int64_t k, const float *a, int64_t step_i, int64_t step_p,
                  const float *b, int64_t ldb, float *c, int64_t ldc, float beta) {
-    vector sum[ROWS][2];
+    vector sum[MOST_ROWS][2];
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++) sum[i][j] = (vector){0};
     for (int64_t p = 0; p < k; p++)
@@ -41,22 +41,23 @@ INLINE void tile(const int rows, const int vectors, int64_t k, const float *a, i
 /* c = beta * c + a * b; c has m rows and n columns, n a multiple of LANES. */
 INLINE void multiply(int64_t m, int64_t n, int64_t k, const float *a, int64_t step_i, int64_t step_p, const float *b,
                      int64_t ldb, float *c, int64_t ldc, float beta) {
-    for (int64_t j = 0; j < n; j += 2 * LANES) {
-        const int two = j + LANES < n;
-        int64_t i = 0;
-        for (; i + ROWS <= m; i += ROWS) {
-            if (two)
-                tile(ROWS, 2, k, a + i * step_i, step_i, step_p, b + j, ldb, c + i * ldc + j, ldc, beta);
-            else
-                tile(ROWS, 1, k, a + i * step_i, step_i, step_p, b + j, ldb, c + i * ldc + j, ldc, beta);
+    for (int64_t j = 0; j < n; j += 2 * LANES)
+        for (int64_t i = 0, rows; i < m; i += rows) {
+            const float *from = a + i * step_i;
+            float *to = c + i * ldc + j;
+            rows = m - i >= 8 ? 8 : m - i >= 4 ? 4 : m - i >= 2 ? 2 : 1;
+            /* The compiler unrolls a tile whose size it knows. */
+            switch (j + LANES < n ? rows : -rows) {
+            case 8: tile(8, 2, k, from, step_i, step_p, b + j, ldb, to, ldc, beta); break;
+            case 4: tile(4, 2, k, from, step_i, step_p, b + j, ldb, to, ldc, beta); break;
+            case 2: tile(2, 2, k, from, step_i, step_p, b + j, ldb, to, ldc, beta); break;
+            case 1: tile(1, 2, k, from, step_i, step_p, b + j, ldb, to, ldc, beta); break;
+            case -8: tile(8, 1, k, from, step_i, step_p, b + j, ldb, to, ldc, beta); break;
+            case -4: tile(4, 1, k, from, step_i, step_p, b + j, ldb, to, ldc, beta); break;
+            case -2: tile(2, 1, k, from, step_i, step_p, b + j, ldb, to, ldc, beta); break;
+            default: tile(1, 1, k, from, step_i, step_p, b + j, ldb, to, ldc, beta);
+            }
         }
-        for (; i < m; i++) {
-            if (two)
-                tile(1, 2, k, a + i * step_i, step_i, step_p, b + j, ldb, c + i * ldc + j, ldc, beta);
-            else
-                tile(1, 1, k, a + i * step_i, step_i, step_p, b + j, ldb, c + i * ldc + j, ldc, beta);
-        }
-    }
 }
 
 /* Derivative of the mean loss by the outputs, in their place: probabilities less what is expected, over the batch. */
@@ -85,7 +86,8 @@ INLINE void pack(const float *model, const int64_t *units, int64_t layers, float
     }
 }
 
-INLINE void unpack(const float *model, const int64_t *units, int64_t layers, float *const *weights, float *update) {
+INLINE int64_t unpack(const float *model, const int64_t *units, int64_t layers, float *const *weights, float *update) {
+    int64_t parameters = 0;
     for (int64_t l = 0; l < layers; l++) {
         const int64_t in = units[l], out = units[l + 1];
         for (int64_t j = 0; j < out; j++)
@@ -95,8 +97,86 @@ INLINE void unpack(const float *model, const int64_t *units, int64_t layers, flo
             }
         model += (in + 1) * out;
         update += (in + 1) * out;
+        parameters += (in + 1) * out;
+    }
+    return parameters;
+}
+
+/* Networks in training: for every layer its weights and velocity, what goes into it, and the derivative of the loss by
+   its outputs. */
+typedef struct {
+    int64_t layers, width;
+    const int64_t *units;
+    float **weights, **velocity, **inputs, **delta;
+    float *turned; /* a layer's weights, transposed */
+} network;
+
+INLINE int64_t row_of(const network *net, int64_t layer) { /* from one row of a layer's inputs to the next */
+    return layer ? padded(net->units[layer]) + LANES : net->width;
+}
+
+INLINE void forward(const network *net, int64_t rows) {
+    for (int64_t l = 0; l < net->layers; l++) {
+        const int64_t n = padded(net->units[l + 1]);
+        const float *inputs = net->inputs[l];
+        multiply(rows, n, net->units[l] + 1, inputs, row_of(net, l), 1, net->weights[l], n, net->delta[l], n, 0.0f);
+        for (int64_t i = 0; l + 1 < net->layers && i < rows; i++) {
+            float *hidden = net->inputs[l + 1] + i * row_of(net, l + 1);
+            for (int64_t j = 0; j < n; j++) {
+                const float z = net->delta[l][i * n + j];
+                hidden[j] = z < 0.0f ? 0.0f : z;
+            }
+            hidden[net->units[l + 1]] = 1.0f;
+        }
     }
 }
+
+/* Derivatives layer by layer, from the last one down, and a step of SGD with momentum. */
+INLINE void backward(const network *net, int64_t rows, float rate, float momentum) {
+    for (int64_t l = net->layers - 1; l >= 0; l--) {
+        const int64_t n = padded(net->units[l + 1]), in = padded(net->units[l]), row = row_of(net, l);
+        float *weights = net->weights[l], *velocity = net->velocity[l];
+        if (l) {
+            float *below = net->delta[l - 1];
+            for (int64_t j = 0; j < net->units[l + 1]; j++)
+                for (int64_t p = 0; p < in; p++)
+                    net->turned[j * in + p] = p < net->units[l] ? weights[p * n + j] : 0.0f;
+            multiply(rows, in, net->units[l + 1], net->delta[l], n, 1, net->turned, in, below, in, 0.0f);
+            for (int64_t i = 0; i < rows; i++)
+                for (int64_t p = 0; p < in; p++)
+                    if (!(net->inputs[l][i * row + p] > 0.0f)) below[i * in + p] = 0.0f;
+        }
+        multiply(net->units[l] + 1, n, rows, net->inputs[l], 1, row, net->delta[l], n, velocity, n, momentum);
+        for (int64_t p = 0; p < (net->units[l] + 1) * n; p++) weights[p] -= rate * velocity[p];
+    }
+}
+
+/* Memory for a network of the given units, in one piece that the caller frees with the table; 0 if there is none. */
+static float *allocate(network *net, float **table, int64_t batch) {
+    const int64_t layers = net->layers;
+    int64_t numbers = batch * net->width;
+    for (int64_t l = 0; l < layers; l++) {
+        const int64_t n = padded(net->units[l + 1]);
+        numbers += 2 * (net->units[l] + 1) * n + batch * n + batch * (n + LANES) + padded(net->units[l]) * n;
+    }
+    float *memory = malloc((size_t)numbers * sizeof(float)), *next = memory;
+    if (!memory) return 0;
+    net->weights = table, net->velocity = table + layers, net->delta = table + 2 * layers;
+    net->inputs = table + 3 * layers;
+    net->inputs[0] = next, next += batch * net->width;
+    for (int64_t l = 0; l < layers; l++) {
+        const int64_t n = padded(net->units[l + 1]);
+        net->weights[l] = next, next += (net->units[l] + 1) * n;
+        net->velocity[l] = next, next += (net->units[l] + 1) * n;
+        net->delta[l] = next, next += batch * n;
+        net->inputs[l + 1] = next, next += batch * (n + LANES);
+    }
+    net->turned = next;
+    return memory;
+}
+
+/* Counted up whenever the arguments below change: a library from before is then not used. */
+int nestegg_interface(void) { return 1; }
 
 /* Train clients from the same model by SGD with momentum, each on its samples in its own order, epoch by epoch.
 
@@ -107,72 +187,28 @@ FOR_EVERY_PROCESSOR
 int nestegg_train(const float *samples, int64_t width, const int64_t *order, const int64_t *sizes, int64_t clients,
                   int64_t epochs, int64_t batch, int64_t layers, const int64_t *units, const float *model,
                   float *updates, float rate, float momentum) {
-    int64_t parameters = 0, numbers = batch * width;
-    for (int64_t l = 0; l < layers; l++) {
-        const int64_t n = padded(units[l + 1]);
-        parameters += (units[l] + 1) * units[l + 1];
-        numbers += 2 * (units[l] + 1) * n + batch * n + batch * (n + LANES) + padded(units[l]) * n;
-    }
-    float *memory = malloc((size_t)numbers * sizeof(float));
+    network net = {.layers = layers, .width = width, .units = units};
     float **table = malloc((size_t)(4 * layers + 1) * sizeof(float *));
-    if (!memory || !table) {
-        free(memory);
-        free(table);
-        return 1;
-    }
-    float **weights = table, **velocity = table + layers, **delta = table + 2 * layers, **inputs = table + 3 * layers;
-    float *next = memory;
-    inputs[0] = next, next += batch * width;
-    for (int64_t l = 0; l < layers; l++) {
-        const int64_t n = padded(units[l + 1]);
-        weights[l] = next, next += (units[l] + 1) * n;
-        velocity[l] = next, next += (units[l] + 1) * n;
-        delta[l] = next, next += batch * n;
-        inputs[l + 1] = next, next += batch * (n + LANES);
-    }
-    float *turned = next; /* a layer's weights, transposed */
-
-    for (int64_t client = 0; client < clients; client++) {
-        pack(model, units, layers, weights);
+    float *memory = table ? allocate(&net, table, batch) : 0;
+    for (int64_t client = 0; memory && client < clients; client++) {
+        pack(model, units, layers, net.weights);
         for (int64_t l = 0; l < layers; l++)
-            memset(velocity[l], 0, (size_t)((units[l] + 1) * padded(units[l + 1])) * sizeof(float));
+            memset(net.velocity[l], 0, (size_t)((units[l] + 1) * padded(units[l + 1])) * sizeof(float));
         for (int64_t epoch = 0; epoch < epochs; epoch++, order += sizes[client])
             for (int64_t start = 0; start < sizes[client]; start += batch) {
                 const int64_t rows = sizes[client] - start < batch ? sizes[client] - start : batch;
-                for (int64_t i = 0; i < rows; i++)
-                    memcpy(inputs[0] + i * width, samples + order[start + i] * width, (size_t)width * sizeof(float));
-                for (int64_t l = 0; l < layers; l++) {
-                    const int64_t n = padded(units[l + 1]), lda = l ? padded(units[l]) + LANES : width;
-                    multiply(rows, n, units[l] + 1, inputs[l], lda, 1, weights[l], n, delta[l], n, 0.0f);
-                    if (l + 1 < layers)
-                        for (int64_t i = 0; i < rows; i++) {
-                            float *hidden = inputs[l + 1] + i * (n + LANES);
-                            for (int64_t j = 0; j < n; j++) {
-                                const float z = delta[l][i * n + j];
-                                hidden[j] = z < 0.0f ? 0.0f : z;
-                            }
-                            hidden[units[l + 1]] = 1.0f;
-                        }
+                for (int64_t i = 0; i < rows; i++) {
+                    const float *sample = samples + order[start + i] * width;
+                    memcpy(net.inputs[0] + i * width, sample, (size_t)width * sizeof(float));
                 }
-                differentiate(delta[layers - 1], rows, units[layers], inputs[0] + units[0] + 1, width);
-                for (int64_t l = layers - 1; l >= 0; l--) {
-                    const int64_t n = padded(units[l + 1]), in = padded(units[l]), lda = l ? in + LANES : width;
-                    if (l) {
-                        for (int64_t j = 0; j < units[l + 1]; j++)
-                            for (int64_t p = 0; p < in; p++)
-                                turned[j * in + p] = p < units[l] ? weights[l][p * n + j] : 0.0f;
-                        multiply(rows, in, units[l + 1], delta[l], n, 1, turned, in, delta[l - 1], in, 0.0f);
-                        for (int64_t i = 0; i < rows; i++)
-                            for (int64_t p = 0; p < in; p++)
-                                if (!(inputs[l][i * lda + p] > 0.0f)) delta[l - 1][i * in + p] = 0.0f;
-                    }
-                    multiply(units[l] + 1, n, rows, inputs[l], 1, lda, delta[l], n, velocity[l], n, momentum);
-                    for (int64_t p = 0; p < (units[l] + 1) * n; p++) weights[l][p] -= rate * velocity[l][p];
-                }
+                forward(&net, rows);
+                differentiate(net.delta[layers - 1], rows, units[layers], net.inputs[0] + units[0] + 1, width);
+                backward(&net, rows, rate, momentum);
             }
-        unpack(model, units, layers, weights, updates + client * parameters);
+        updates += unpack(model, units, layers, net.weights, updates);
     }
+    const int failed = !memory;
     free(memory);
     free(table);
-    return 0;
+    return failed;
 }

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+_INTERFACE = 1  # what kernel.c says of itself
+
 
 @cache
 def load() -> ctypes.CDLL | None:
@@ -20,8 +22,9 @@ def load() -> ctypes.CDLL | None:
     if spec is None or spec.origin is None:
         return None
     try:
-        return ctypes.CDLL(spec.origin)
-    except OSError:  # built for another machine
+        library = ctypes.CDLL(spec.origin)
+        return library if library.nestegg_interface() == _INTERFACE else None
+    except (OSError, AttributeError):  # built for another machine, or from another version of the source
         return None
 
 
@@ -52,6 +55,11 @@ def train(
         momentum: of SGD.
     """
     layers = np.array(units, np.int64)
+    parameters = int(((layers[:-1] + 1) * layers[1:]).sum())
+    if len(model) != parameters or samples.shape[1] != layers[0] + 1 + layers[-1] or len(order) != epochs * sizes.sum():
+        raise ValueError("the kernel was given a model, samples or orders of another size than it would read")
+    if not (model.dtype == samples.dtype == torch.float32 and samples.is_contiguous()):
+        raise ValueError("the kernel was given numbers that are not of single precision, row by row")
     model, order, sizes = model.contiguous(), np.ascontiguousarray(order), np.ascontiguousarray(sizes)
     updates = torch.empty(len(sizes), len(model))
     whole, real = ctypes.c_int64, ctypes.c_float

@@ -98,5 +98,5 @@ def as_samples(clients: Sequence[Any]) -> list[Samples]:
             raise InputError(
                 f"client {number} has {len(x)} inputs and {len(y)} labels; there must be as many, not none."
             )
-        pairs.append((x.float(), y))
+        pairs.append((x.float(), y if y.is_floating_point() else y.long()))
     return pairs

@@ -128,7 +128,9 @@ class Federation:
             self.adaptive.check(plan)
         self.model = model
         self.engine, self.why = make_engine(engine, model, samples, training, self.randomness, loss)
-        self.workers = Workers(self.engine, worker_count(workers, model, samples, training), self.layout.size)
+        taken = training.epochs * sum(len(y) for _, y in samples) * float(np.mean(plan.mean_sampling_rate))
+        count = worker_count(workers, self.engine, taken, self.layout.size, str(samples[0][0].device))
+        self.workers = Workers(self.engine, count, self.layout.size)
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
 
     def start(self) -> State:
@@ -271,7 +273,7 @@ def _check_fit(model: nn.Module, samples: Sequence[tuple[Tensor, Tensor]], loss:
             )
     x = torch.zeros_like(samples[0][0][:2])  # no client's data reaches the model outside a round
     probe = copy.deepcopy(model).eval()
-    highest = max(int(labels.max()) for _, labels in samples)
+    highest, lowest = max(int(labels.max()) for _, labels in samples), min(int(labels.min()) for _, labels in samples)
     with torch.no_grad():
         try:
             outputs = probe(x)
@@ -279,3 +281,7 @@ def _check_fit(model: nn.Module, samples: Sequence[tuple[Tensor, Tensor]], loss:
             raise InputError(f"model cannot take inputs of shape {tuple(x.shape[1:])}: {error}.") from None
     if loss is default_loss and highest >= max(outputs.shape[-1], 2):
         raise InputError(f"model has {outputs.shape[-1]} outputs; the labels go up to {highest}.")
+    if loss is default_loss and (lowest < 0 or any(labels.dim() != 1 for _, labels in samples)):
+        raise InputError(
+            "clients have labels below 0, or more than one number for a sample; a label is 0, 1, 2 and so on."
+        )

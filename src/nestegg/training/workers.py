@@ -8,6 +8,7 @@ memory; a block comes back as one vector, already clipped and summed.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import weakref
@@ -110,15 +111,19 @@ class Workers:
                     finished[number] = (slot, bits, broken)
                     idle.append(worker)
         finally:
-            while at_work:  # whoever stops listening must not find old answers in the next round
-                for worker, _ in self._done(at_work):
-                    del at_work[worker]
+            try:
+                while at_work:  # whoever stops listening must not find old answers in the next round
+                    for worker, _ in self._done(at_work):
+                        del at_work[worker]
+            except BaseException:
+                self._give_up()
+                raise
 
     def _start(self) -> list[Connection]:
         if self._connections is None:
             self._connections = []
-            self._model = torch.empty(self._size).share_memory_()
-            self._slots = torch.empty(_SLOTS * self.count, self._size).share_memory_()
+            self._model = _shared_memory(self._size)
+            self._slots = _shared_memory(_SLOTS * self.count * self._size).view(-1, self._size)
             context = get_context("fork")
             for _ in range(self.count):
                 # One pipe at a time: a worker that held another's end would hide that one's death.
@@ -132,6 +137,12 @@ class Workers:
             raise InputError("a worker process failed earlier: the federation must be made anew.")
         return self._connections
 
+    def _give_up(self) -> None:
+        """Never ask again: what workers still answer must not be taken for the next round's."""
+        if self._connections:
+            _dismiss(self._connections)
+            self._connections.clear()
+
     def _done(self, at_work: dict[Connection, tuple[int, int]]) -> list[tuple[Connection, tuple[float, int]]]:
         """Workers that have finished their block, at least one, and what they counted."""
         answers = []
@@ -143,8 +154,7 @@ class Workers:
                 answer = "it was killed, perhaps for lack of memory"
             if isinstance(answer, str):
                 at_work.clear()
-                _dismiss(self._start())  # what others still answer must not be taken for the next round's
-                self._start().clear()
+                self._give_up()
                 raise InputError(f"a worker process failed: {answer}.")
             answers.append((worker, answer))
         return answers
@@ -172,6 +182,11 @@ def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor,
     except (EOFError, OSError):
         pass
     os._exit(0)  # what was inherited, such as open databases, is the parent's to close
+
+
+def _shared_memory(numbers: int) -> Tensor:
+    """Memory that forked processes see too, and not of /dev/shm, of which containers have little."""
+    return torch.frombuffer(mmap.mmap(-1, 4 * numbers), dtype=torch.float32)
 
 
 def _keep_memory() -> None:
