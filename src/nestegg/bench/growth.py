@@ -89,6 +89,10 @@ def save_growth(folder: Path, points: list[Point]) -> None:
     write_atomically(folder / "growth.svg", picture)
 
 
+def _axis(values: list[float]) -> alt.Axis:
+    return alt.Axis(values=values, format=".2~s", labelOverlap=False)
+
+
 def growth_chart(points: list[Point]) -> alt.VConcatChart:
     """What does a larger federation cost? Seconds a round, on logarithmic axes; for rounds, seconds in all."""
     titles = {**{name: title for name, (title, _) in SERIES.items()}, "rounds": "rounds of 100 clients: seconds in all"}
@@ -99,7 +103,9 @@ def growth_chart(points: list[Point]) -> alt.VConcatChart:
             alt.Chart(alt.Data(values=rows), width=210, height=180)
             .mark_line(point=True, strokeWidth=2, color=PALETTE[0])
             .encode(
-                x=alt.X("value:Q", scale=alt.Scale(type="log"), title=title),
+                x=alt.X(
+                    "value:Q", scale=alt.Scale(type="log"), title=title, axis=_axis([row["value"] for row in rows])
+                ),
                 y=alt.Y("seconds:Q", scale=alt.Scale(type="log"), title="seconds"),
             )
         )
