@@ -164,3 +164,15 @@ def test_mistakes_are_named(arguments: list[str], complaint: str) -> None:
     result = CliRunner().invoke(app, ["bench", *arguments])
     assert isinstance(result.exception, InputError)
     assert complaint in str(result.exception)
+
+
+def test_work_without_its_data_is_named_and_the_rest_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NESTEGG_DATA", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    options = ["--peers", "none", "--rounds", "1", "--out", str(tmp_path / "out"), "--data", str(tmp_path)]
+    alone = CliRunner().invoke(app, ["bench", "--works", "uneven", *options])
+    assert isinstance(alone.exception, InputError)
+    result = CliRunner().invoke(app, ["bench", "--works", "uneven,tiny", *options])
+    assert result.exit_code == 0
+    assert "uneven: " in result.output
+    assert "tiny" in (tmp_path / "out" / "bench.csv").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich import box
@@ -14,6 +14,9 @@ from rich.table import Table
 
 from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
+
+if TYPE_CHECKING:
+    from nestegg.bench.works import Recipe
 
 _KINDS = ("peers", "profile", "growth")
 
@@ -71,19 +74,30 @@ def _peers(
         one_of("peers", name, ("all", "none", *rivals))
     chosen = [one for one in field if one not in rivals.values()]
     chosen += [one for name, one in rivals.items() if name in peers or "all" in peers]
-    for work in works:
-        recipe(work).clients(data)  # what is missing is said before anything takes long
     _make(out)
+    absent = _absent([(work, recipe(work)) for work in works], data)
+    if len(absent) == len(works):
+        raise InputError(" ".join(absent.values()))
     done = []
     with console.status("") as status:
-        for work in works:
+        for work in [work for work in works if work not in absent]:
             done.append(contest(work, chosen, rounds, cache, data, lambda line: status.update(escape(line))))
             save(out, done)
     console.print(_table(COLUMNS, (row(one, entry) for one in done for entry in one.entries)))
-    for one in done:
-        for reason in one.missing.values():
-            console.print(f"[yellow]{one.work}:[/] {escape(reason)}", highlight=False, soft_wrap=True)
+    for work, reason in [*absent.items(), *((one.work, reason) for one in done for reason in one.missing.values())]:
+        console.print(f"[yellow]{work}:[/] {escape(reason)}", highlight=False, soft_wrap=True)
     console.print(f"{machine()}.\nTables and chart are in {escape(str(out))}.", highlight=False, soft_wrap=True)
+
+
+def _absent(recipes: list[tuple[str, Recipe]], data: str | None) -> dict[str, str]:
+    """Pieces of work whose data is not there, and why: looked for before anything takes long."""
+    absent = {}
+    for name, made in recipes:
+        try:
+            made.clients(data)
+        except InputError as error:
+            absent[name] = str(error)
+    return absent
 
 
 def _profile(console: Console, works: list[str], data: str | None) -> None:
