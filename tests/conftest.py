@@ -1,4 +1,4 @@
-"""The paper's Fashion-MNIST federation, which most tests of plans start from."""
+"""The paper's Fashion-MNIST federation, which most tests of plans start from, and ten clients to train."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import settings
 
 from nestegg import Budget, Group, Plan, plan
 from nestegg.cli import main
+from nestegg.data import load_dataset, partition
+from nestegg.training import kernel
 
 from .postgres import Server, find_binaries
 
@@ -80,3 +84,22 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'ledger.db'}"
     server: Server = request.getfixturevalue("postgres")
     return server.new_database()
+
+
+@pytest.fixture(scope="module")
+def clients() -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Ten clients of digits, for tests of training."""
+    data = load_dataset("digits")
+    parts = partition(data.train_y[:400].numpy(), 10, "dirichlet", 0.5, np.random.default_rng(3))
+    return [(data.train_x[part], data.train_y[part]) for part in parts]
+
+
+@pytest.fixture
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an engine; `batched` is the dense one where nothing could be compiled."""
+    if request.param == "dense" and kernel.load() is None:
+        pytest.skip("there was no C compiler to build the kernel with")
+    if request.param == "batched":
+        monkeypatch.setattr(kernel, "load", lambda: None)
+        return "dense"
+    return str(request.param)

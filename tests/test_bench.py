@@ -61,11 +61,18 @@ def test_simulators_that_fail_differ_or_cannot_be_installed_are_named(
     (scripts / "broken.py").write_text("raise SystemExit('no wheels today')")
     other = (scripts / "run_plain.py").read_text().replace('lr=facts["learning_rate"]', 'lr=2 * facts["learning_rate"]')
     (scripts / "other.py").write_text(other)
+    tired = (
+        (scripts / "run_plain.py")
+        .read_text()
+        .replace("        total =", "        assert round_ < 2, 'enough'\n        total =")
+    )
+    (scripts / "tired.py").write_text(tired)
     monkeypatch.setattr("nestegg.bench.process.SCRIPTS", scripts)
     ours, plain = simulators.simulators(1)[:2]
     rivals = [
         replace(plain, name="broken", script="broken.py"),
         replace(plain, name="other", script="other.py"),
+        replace(plain, name="tired", script="tired.py"),
         Simulator("nowhere", "run_plain.py", plain.settings, ("no-such-package==1",), torch=False),
         replace(plain, name="for images", models=("cnn",)),
     ]
@@ -74,6 +81,7 @@ def test_simulators_that_fail_differ_or_cannot_be_installed_are_named(
     assert [entry.name for entry in outcome.entries] == ["nestegg", "plain PyTorch"]
     assert outcome.missing["broken"] == "broken (1 thread) failed: no wheels today."
     assert "gives another result" in outcome.missing["other"]
+    assert outcome.missing["tired"] == "tired (1 thread) failed: AssertionError: enough."
     assert (
         "nowhere cannot be installed: No matching distribution found for no-such-package==1"
         in outcome.missing["nowhere"]
@@ -88,7 +96,7 @@ def test_simulators_that_fail_differ_or_cannot_be_installed_are_named(
     (tmp_path / "out").mkdir()
     save(tmp_path / "out", [outcome])
     saved = json.loads((tmp_path / "out" / "bench.json").read_text())
-    assert saved["works"][0]["missing"].keys() == {"broken", "other", "nowhere"}
+    assert saved["works"][0]["missing"].keys() == {"broken", "other", "tired", "nowhere"}
     assert "no wheels today" in (tmp_path / "out" / "bench.md").read_text()
     assert len((tmp_path / "out" / "bench.csv").read_text().splitlines()) == 3
     assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")

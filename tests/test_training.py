@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,45 +9,15 @@ import pytest
 import torch
 from torch import nn
 
-from nestegg import Budget, Group, InputError, LocalTraining, Mechanics, Plan, plan, train
-from nestegg.data import load_dataset, partition
+from nestegg import Budget, Group, InputError, LocalTraining, Mechanics, plan, train
 from nestegg.mechanism import Layout
 from nestegg.models import make_model
-from nestegg.randomness import Purpose, Randomness
-from nestegg.training import AdaptiveClipping, Federation, kernel
-from nestegg.training.dense import is_dense
-from nestegg.training.engines import bf16_works, make_engine
-from nestegg.training.local import as_samples, batches
+from nestegg.randomness import Purpose
+from nestegg.training import AdaptiveClipping, Federation
+from nestegg.training.engines import bf16_works
+from nestegg.training.local import batches
 
-GROUPS = [
-    Group("a", 6, Budget(8.0), saving_rate=0.5, transition=2),
-    Group("b", 4, Budget(20.0), saving_rate=0.7, transition=3),
-]
-TRAINING = LocalTraining(epochs=2, batch_size=8, learning_rate=0.2)
-
-
-@pytest.fixture(scope="module")
-def clients() -> list[tuple[torch.Tensor, torch.Tensor]]:
-    data = load_dataset("digits")
-    parts = partition(data.train_y[:400].numpy(), 10, "dirichlet", 0.5, np.random.default_rng(3))
-    return [(data.train_x[part], data.train_y[part]) for part in parts]
-
-
-@pytest.fixture
-def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of an engine; `batched` is the dense one where nothing could be compiled."""
-    if request.param == "dense" and kernel.load() is None:
-        pytest.skip("there was no C compiler to build the kernel with")
-    if request.param == "batched":
-        monkeypatch.setattr(kernel, "load", lambda: None)
-        return "dense"
-    return str(request.param)
-
-
-def federation(clients: Any, made: Plan, name: str = "mlp", **changes: Any) -> Federation:
-    model = make_model(name, torch.Size((1, 8, 8)), 10, seed=1)
-    training, mechanics = changes.pop("training", TRAINING), changes.pop("mechanics", Mechanics())
-    return Federation(made, model, clients, training, mechanics, randomness=Randomness(5, True), **changes)
+from .federations import GROUPS, TRAINING, federation
 
 
 def paper_round(world: Federation, theta: np.ndarray, t: int, clients: Any, unit: float, rate: float) -> np.ndarray:
@@ -120,141 +87,6 @@ def test_without_privacy_and_with_everybody_it_is_fedavg(clients: Any) -> None:
             optimiser.step()
         expected += layout.flatten(model) / len(clients)
     assert torch.allclose(state.model, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("engine", ["dense", "batched"], indirect=True)
-@pytest.mark.parametrize("method", ["fedavg", "spend-as-you-go", "adaptive-clipping"])
-def test_engines_agree(clients: Any, method: str, engine: str) -> None:
-    made = plan(GROUPS, rounds=3, method=method, clip_norm=2.0)
-    ends = []
-    for name in ("loop", engine):
-        world = federation(clients, made, engine=name)
-        state = world.start()
-        while state.round < made.rounds:
-            state, _ = world.step(state)
-        ends.append(state.model)
-    assert torch.allclose(*ends, atol=2e-5)
-
-
-@pytest.mark.parametrize("engine", ["dense", "batched"], indirect=True)
-@pytest.mark.parametrize(
-    ("units", "sizes", "batch"),
-    [
-        ((5, 1), (3, 1, 7), 4),
-        ((3, 16, 2), (8, 8), 8),  # whole vectors
-        ((7, 33, 17, 10), (1, 30, 12, 5, 64), 9),
-        ((40, 48, 1), (100,), 200),
-        ((1, 1, 1, 1), (2, 9), 1),
-    ],
-)
-def test_engines_agree_on_any_widths(units: Any, sizes: Any, batch: int, engine: str) -> None:
-    torch.manual_seed(2)
-    layers = [layer for a, b in pairwise(units) for layer in (nn.Linear(a, b), nn.ReLU())]
-    model = nn.Sequential(*layers[:-1])
-    clients = [(torch.randn(n, units[0]), torch.randint(0, max(units[-1], 2), (n,))) for n in sizes]
-    training, randomness = LocalTraining(3, batch, 0.1), Randomness(1, True)
-    start = Layout.of(model).flatten(model)
-    loop, _ = make_engine("loop", model, clients, training, randomness)
-    dense, _ = make_engine(engine, model, clients, training, randomness)
-    together = sorted(range(len(sizes)), key=lambda n: -sizes[n])
-    updates = dense.train_block(start, together, 4, 0.1)
-    for client, update in zip(together, updates, strict=True):
-        assert torch.allclose(update, loop.train_block(start, [client], 4, 0.1)[0], atol=1e-5)
-
-
-@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
-def test_workers_change_no_bit(clients: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nestegg.training.dense._CLIENTS", 2)  # several blocks, also of few clients
-    made = plan(GROUPS, rounds=3, clip_norm=2.0, method="adaptive-clipping")
-    ends = []
-    for workers in (1, 2, 5):
-        world = federation(clients, made, engine=engine, workers=workers)
-        state = world.start()
-        while state.round < made.rounds:
-            state, _ = world.step(state)
-        ends.append(state)
-    assert ends[0].model.equal(ends[1].model)
-    assert ends[0].model.equal(ends[2].model)
-    assert ends[0].clip_norm == ends[1].clip_norm == ends[2].clip_norm != 2.0
-
-
-NORMS = np.full(10, np.inf)
-
-
-def test_a_round_that_is_left_early_leaves_nothing_behind(clients: Any) -> None:
-    world = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
-    start = world.start().model
-    next(world.workers.sums(start, [3, 1, 2, 0], 1, 0.1, NORMS))  # and the others are never asked for
-    again = [part.total.clone() for part in world.workers.sums(start, [0, 1, 2, 3], 1, 0.1, NORMS)]
-    alone = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=1)
-    expected = [part.total.clone() for part in alone.workers.sums(start, [0, 1, 2, 3], 1, 0.1, NORMS)]
-    assert torch.equal(torch.stack(again), torch.stack(expected))
-
-
-def test_a_worker_that_fails_is_named(clients: Any) -> None:
-    world = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
-    start = world.start().model
-    world.engine.clients[1] = (torch.zeros(3, 7), torch.zeros(3, dtype=torch.long))  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="a worker process failed: RuntimeError"):
-        list(world.workers.sums(start, [0, 1], 1, 0.1, NORMS))
-    with pytest.raises(InputError, match="failed earlier"):  # and never an answer to an older question
-        list(world.workers.sums(start, [0, 2], 2, 0.1, NORMS))
-    killed = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
-    list(killed.workers.sums(start, [0, 2], 1, 0.1, NORMS))
-    last = max(multiprocessing.active_children(), key=lambda child: child.pid or 0)
-    last.kill()
-    last.join()
-    with pytest.raises(InputError, match="it was killed"):
-        list(killed.workers.sums(start, [0, 2, 3, 4], 1, 0.1, NORMS))
-
-
-def test_the_choice_of_engine_and_workers_is_told(clients: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = plan(GROUPS, rounds=3)
-    small = federation(clients, made)
-    assert (small.engine.name, small.workers.count) == ("dense", 1)  # rounds of milliseconds
-    assert small.why.startswith("linear layers only, ")
-    monkeypatch.setattr("nestegg.training.engines._LONG", 1e-6)
-    assert federation(clients, made, "cnn").workers.count == len(os.sched_getaffinity(0))
-    assert federation(clients, made, "mlp").workers.count == len(os.sched_getaffinity(0))
-    assert "more than linear layers" in federation(clients, made, "cnn").why
-    assert federation(clients, made, engine="loop", workers=3).why == "as asked for"
-    own = federation(clients, made, loss=lambda outputs, labels: nn.functional.cross_entropy(outputs, labels))
-    assert (own.engine.name, own.why) == ("loop", "the loss is your own")
-    with pytest.raises(InputError, match="workers = 0 must be"):
-        federation(clients, made, workers=0)
-
-
-def test_pooling_before_the_rectifier_changes_no_bit() -> None:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(50, 1, 8, 8, generator=generator)
-    x[:, :, :4] = 0.0  # ties, and pools in which nothing is positive
-    clients = [(x, torch.randint(0, 10, (50,), generator=generator))]
-    model = make_model("cnn", torch.Size((1, 8, 8)), 10, seed=1)
-    world = federation(clients, plan([Group("g", 1, Budget(9.0))], 2), "cnn", engine="loop", training=TRAINING)
-    assert isinstance(world.engine.model[1], nn.MaxPool2d)  # type: ignore[attr-defined]
-    assert isinstance(world.model[1], nn.ReLU)
-    (ours,) = world.engine.train_block(world.start().model, [0], 1, 0.2)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
-    for batch in batches(50, TRAINING, world.randomness, 1, 0):
-        optimiser.zero_grad()
-        images = x[batch].contiguous(memory_format=torch.channels_last)
-        nn.functional.cross_entropy(model(images), clients[0][1][batch]).backward()
-        optimiser.step()
-    expected = world.layout.flatten(model) - world.start().model
-    assert torch.allclose(ours, expected, atol=1e-7)
-
-
-def test_engines_agree_on_one_output() -> None:
-    generator = torch.Generator().manual_seed(0)
-    clients = [
-        (torch.randn(n, 5, generator=generator), torch.randint(0, 2, (n,), generator=generator)) for n in (3, 40, 7)
-    ]
-    made = plan([Group("g", 3, Budget(50.0))], rounds=2)
-    torch.manual_seed(3)
-    model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
-    both = [train(made, model, clients, engine=e, reproducible=True)[0] for e in ("loop", "dense")]
-    for a, b in zip(both[0].parameters(), both[1].parameters(), strict=True):
-        assert torch.allclose(a, b, atol=1e-5)
 
 
 def test_an_empty_cohort_releases_noise_only(clients: Any) -> None:
@@ -384,84 +216,6 @@ def test_what_does_not_fit_is_refused(clients: Any) -> None:
     for labels in (y - 20, y[:, None]):
         with pytest.raises(InputError, match="clients have labels below 0, or more than one number for a sample"):
             train(made, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), [(x, labels), *clients[1:]])
-
-
-class Scaled(nn.Sequential):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) * 2.0
-
-
-def unusual_models() -> dict[str, nn.Module]:
-    """Models that look dense and are not: the kernel would compute something else, or read what is not there."""
-    tied = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-    tied[2].weight = tied[0].weight
-    twice = nn.Linear(8, 8)
-    hooked = nn.Sequential(nn.Linear(8, 8))
-    hooked[0].register_forward_hook(lambda _, __, output: output * 2.0)
-    return {
-        "tied weights": tied,
-        "a layer used twice": nn.Sequential(twice, nn.ReLU(), twice),
-        "its own forward": Scaled(nn.Linear(8, 8)),
-        "a hook": hooked,
-        "no bias": nn.Sequential(nn.Linear(8, 8, bias=False)),
-        "no rectifier between": nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)),
-        "flattened later": nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Flatten(), nn.Linear(8, 8)),
-        "frozen": nn.Sequential(nn.Linear(8, 8).requires_grad_(False), nn.ReLU(), nn.Linear(8, 8)),
-    }
-
-
-@pytest.mark.parametrize("kind", unusual_models())
-def test_models_that_only_look_dense_are_trained_as_they_are(kind: str) -> None:
-    model = unusual_models()[kind]
-    clients = [(torch.randn(12, 8), torch.randint(0, 8, (12,), dtype=torch.int32))]
-    engine, why = make_engine("auto", model, as_samples(clients), TRAINING, Randomness(1, True))
-    assert (engine.name, why) == ("loop", "the model is more than linear layers with rectifiers between them")
-    with pytest.raises(InputError, match="engine = 'dense' cannot be used"):
-        make_engine("dense", model, as_samples(clients), TRAINING, Randomness(1, True))
-    start = Layout.of(model).flatten(model)
-    assert torch.isfinite(engine.train_block(start, [0], 1, 0.1)).all()
-
-
-@pytest.mark.parametrize("model", [nn.Sequential(nn.Linear(7, 8)), nn.Sequential(nn.Linear(8, 8)).double()])
-def test_the_dense_engine_takes_no_model_of_another_width_or_precision(model: nn.Module) -> None:
-    assert not is_dense(model, torch.Size([8]))
-    assert not is_dense(nn.Sequential(nn.Linear(8, 8)), torch.Size([3, 8]))
-    assert is_dense(nn.Sequential(nn.Flatten(), nn.Linear(24, 8)), torch.Size([3, 8]))
-
-
-def test_the_kernel_refuses_what_it_would_misread() -> None:
-    library = kernel.load()
-    if library is None:
-        pytest.skip("there was no C compiler to build the kernel with")
-    model, samples, order, sizes = torch.zeros(9), torch.zeros(4, 10), np.arange(4), np.array([4])
-    good = (model, [8, 1], samples, order, sizes)
-    assert kernel.train(library, *good, 1, 4, 0.1, 0.9).shape == (1, 9)
-    for place, bad in ((0, model[:8]), (0, model.double()), (2, samples[:, :9]), (2, samples.double()), (3, order[:3])):
-        with pytest.raises(ValueError, match="the kernel was given"):
-            kernel.train(library, *[bad if i == place else part for i, part in enumerate(good)], 1, 4, 0.1, 0.9)
-
-
-@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
-def test_any_batch_size_is_the_whole_client_at_most(clients: Any, engine: str) -> None:
-    made = plan(GROUPS, rounds=3)
-    sizes = [len(y) for _, y in clients]
-    ends = []
-    for batch in (max(sizes), 10**9, 2**70):
-        world = federation(clients, made, engine=engine, training=LocalTraining(2, batch, 0.1))
-        ends.append(world.round(world.start())[0].model)
-    assert ends[0].equal(ends[1])
-    assert ends[0].equal(ends[2])
-
-
-@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
-def test_a_client_with_broken_data_counts_as_nobody(clients: Any, engine: str) -> None:
-    made = plan(GROUPS, rounds=3, spending_rate=1.0)
-    broken = [(torch.full_like(clients[0][0], float("nan")), clients[0][1]), *clients[1:]]
-    world = federation(broken, made, engine=engine)
-    world.cohort = lambda _: list(range(10))  # type: ignore[method-assign]
-    state, report = world.round(world.start())
-    assert torch.isfinite(state.model).all()
-    assert report.simulation_only_broken_updates == 1
 
 
 def test_running_statistics_are_refused(clients: Any) -> None:

@@ -107,8 +107,14 @@ def contest(
         rates: dict[str, list[float]] = {precision: [] for precision in limits}
         for t in range(1, rounds + 1):
             say(f"{name}: round {t} of {rounds} …")
-            for entry, process in runners:
-                entry.seconds.append(process.round(t))
+            for entry, process in list(runners):
+                try:
+                    entry.seconds.append(process.round(t))
+                except InputError as error:
+                    if entry is runners[0][0]:
+                        raise
+                    outcome.missing[entry.name] = str(error)
+                    runners.remove((entry, process))
             for precision, process in limits.items():
                 rates[precision].append(process.facts["operations"] / process.round(t))
         outcome.entries = [entry for entry, _ in runners]
@@ -129,7 +135,7 @@ def _best(
     Raises:
         InputError: it does not work, or gives another result, at any setting.
     """
-    best: tuple[float, Entry, Process] | None = None
+    working: list[tuple[float, Entry, Process]] = []
     failure = InputError(f"{simulator.name} has no settings.")
     for setting in simulator.settings:
         try:
@@ -146,12 +152,12 @@ def _best(
             failure = error
             continue
         entry = Entry(simulator.name, setting.name, str(process.facts["version"]), memory, difference)
-        slower = process if best is not None and best[0] <= seconds else best and best[2]
-        best = best if slower is process else (seconds, entry, process)
-        if slower is not None:
-            slower.stop()
-    if best is None:
+        working.append((seconds, entry, process))
+    if not working:
         raise failure
+    best, *others = sorted(working, key=lambda one: one[0])
+    for _, _, process in others:
+        process.stop()
     return best[1], best[2]
 
 

@@ -16,6 +16,7 @@ from nestegg.bench.process import Process
 from nestegg.bench.simulators import python_of, simulators
 from nestegg.bench.works import Recipe, random_clients, write_work
 from nestegg.files import write_atomically
+from nestegg.networks import HIDDEN
 from nestegg.report.charts import PALETTE, save_charts
 from nestegg.training import LocalTraining
 
@@ -49,7 +50,7 @@ SERIES: dict[str, tuple[str, dict[int, Recipe]]] = {
     "cohort": ("clients sampled of 100,000", {n: _digits_like(100_000, n) for n in (100, 1_000, 10_000, 100_000)}),
     "parameters": (
         "trainable parameters, 100 clients sampled",
-        {32 * n + 32 + 330: _digits_like(100, 100, n) for n in (16, 64, 256, 1_024, 4_096, 16_384)},
+        {(n + 1) * HIDDEN + (HIDDEN + 1) * 10: _digits_like(100, 100, n) for n in (16, 64, 256, 1_024, 4_096, 16_384)},
     ),
 }
 ROUNDS = (1, 10, 100, 1_000)
