@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from nestegg.config import Config
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.report.charts import comparison_chart, save_charts
+from nestegg.report.tables import as_csv
 from nestegg.roster import make_plan
 from nestegg.runs import Task, start_run
 from nestegg.runs.payment import check_ledger
@@ -30,6 +29,7 @@ VARIANTS: dict[str, dict[str, str]] = {
     "adaptive-clipping": {"method": "adaptive-clipping"},
     "paper": {"method": "spend-as-you-go", "composition": "paper"},
     "exact": {"method": "spend-as-you-go", "composition": "exact"},
+    "exact-pld": {"method": "spend-as-you-go", "composition": "exact", "accountant": "pld"},
     "paper-smallest": {"method": "spend-as-you-go", "composition": "paper", "budgets": "smallest"},
     "exact-smallest": {"method": "spend-as-you-go", "composition": "exact", "budgets": "smallest"},
 }
@@ -101,11 +101,9 @@ def variant(config: Config, name: str, seed: int) -> Config:
 def _write(folder: Path, outcomes: Sequence[Outcome]) -> None:
     content = {outcome.name: outcome.accuracy.tolist() for outcome in outcomes}
     write_atomically(folder / "comparison.json", json.dumps(content) + "\n")
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["method", "mean", "standard_deviation", "seeds"])
-    writer.writerows([o.name, f"{o.final.mean():.3f}", f"{deviation(o):.3f}", o.final.size] for o in outcomes)
-    write_atomically(folder / "comparison.csv", text.getvalue())
+    rows = [(o.name, f"{o.final.mean():.3f}", f"{deviation(o):.3f}", o.final.size) for o in outcomes]
+    heads = ("method", "mean", "standard_deviation", "seeds")
+    write_atomically(folder / "comparison.csv", as_csv(heads, rows))
     save_charts(folder, {"comparison": comparison_chart({o.name: o.accuracy for o in outcomes})})
 
 

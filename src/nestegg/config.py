@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field
 
 from nestegg.errors import InputError
-from nestegg.schema import Section, read
+from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
 # Keys that only one method reads; with any other they are a mistake.
@@ -24,6 +23,7 @@ class Federation(Section):
     clients: int | None = None
     partition: str = "dirichlet"
     dirichlet: float = 0.1
+    samples_per_client: int | None = None  # at most so many of each client's, chosen at random
 
 
 class Model(Section):
@@ -113,15 +113,7 @@ class Config(Section):
 def load_config(path: Path | str) -> Config:
     """Read a configuration; relative paths in it start from its own folder."""
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    try:
-        content = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not TOML: {error}.") from None
-    config = read(Config, content, str(path))
+    config = read_toml(Config, path)
     here = path.parent.resolve()
     if config.privacy.budgets_file is not None:
         config = changed(config, "privacy", budgets_file=str((here / config.privacy.budgets_file).resolve()))

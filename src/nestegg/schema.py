@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -26,6 +28,19 @@ def read(model: type[Model], content: Any, source: str) -> Model:
         return model.model_validate(content)
     except ValidationError as error:
         raise InputError(f"{source}: {_sentence(model, error.errors()[0])}") from None
+
+
+def read_toml(model: type[Model], path: Path) -> Model:
+    """A TOML file as a typed value, or one sentence about why it is none."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+    try:
+        content = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not TOML: {error}.") from None
+    return read(model, content, str(path))
 
 
 def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:

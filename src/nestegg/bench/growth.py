@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, fields
@@ -18,6 +16,7 @@ from nestegg.bench.works import Recipe, random_clients, write_work
 from nestegg.files import write_atomically
 from nestegg.networks import HIDDEN
 from nestegg.report.charts import PALETTE, save_charts
+from nestegg.report.tables import as_csv
 from nestegg.training import LocalTraining
 
 _ROUNDS = 5
@@ -82,12 +81,9 @@ def growth(cache: Path, say: Say = lambda _: None) -> Iterator[Point]:
 
 def save_growth(folder: Path, points: list[Point]) -> None:
     """Write the points as CSV, and a chart of them."""
-    text = io.StringIO()
-    rows = [[field.name for field in fields(Point)], *(astuple(point) for point in points)]
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    write_atomically(folder / "growth.csv", text.getvalue())
-    (picture,) = save_charts(folder, {"growth": growth_chart(points)}).values()
-    write_atomically(folder / "growth.svg", picture)
+    heads = [field.name for field in fields(Point)]
+    write_atomically(folder / "growth.csv", as_csv(heads, (astuple(point) for point in points)))
+    save_charts(folder, {"growth": growth_chart(points)})
 
 
 def _axis(values: list[float]) -> alt.Axis:

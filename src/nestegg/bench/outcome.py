@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import platform
@@ -17,6 +15,7 @@ import altair as alt
 from nestegg.bench.contest import Contest, Entry
 from nestegg.files import write_atomically
 from nestegg.report.charts import PALETTE, save_charts
+from nestegg.report.tables import as_csv, as_markdown
 
 COLUMNS = ("work", "simulator", "setting", "seconds a round", "times ours", "memory", "difference", "of the machine")
 _SHAPES = ("diamond", "circle", "square", "triangle-up", "cross", "triangle-down")
@@ -49,14 +48,10 @@ def save(folder: Path, contests: Sequence[Contest]) -> None:
     facts = {"machine": machine(), "works": [asdict(contest) for contest in contests]}
     write_atomically(folder / "bench.json", json.dumps(facts, indent=1) + "\n")
     rows = [row(contest, entry) for contest in contests for entry in contest.entries]
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([COLUMNS, *rows])
-    write_atomically(folder / "bench.csv", text.getvalue())
-    lines = [f"| {' | '.join(cells)} |" for cells in (COLUMNS, ["---"] * len(COLUMNS), *rows)]
+    write_atomically(folder / "bench.csv", as_csv(COLUMNS, rows))
     missing = [f"{c.work}: {reason}" for c in contests for reason in c.missing.values()]
-    write_atomically(folder / "bench.md", "\n".join([*lines, "", machine() + ".", *missing]) + "\n")
-    (picture,) = save_charts(folder, {"bench": ratio_chart(contests)}).values()
-    write_atomically(folder / "bench.svg", picture)
+    write_atomically(folder / "bench.md", "\n".join([as_markdown(COLUMNS, rows), machine() + ".", *missing]) + "\n")
+    save_charts(folder, {"bench": ratio_chart(contests)})
 
 
 def ratio_chart(contests: Sequence[Contest]) -> alt.Chart:

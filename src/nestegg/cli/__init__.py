@@ -12,6 +12,7 @@ from nestegg.cli import data, ledger
 from nestegg.cli.bench import bench
 from nestegg.cli.compare import compare
 from nestegg.cli.plan import plan
+from nestegg.cli.reproduce import reproduce
 from nestegg.cli.run import run
 from nestegg.cli.verify import verify
 from nestegg.errors import InputError, StoppedError, VerificationError
@@ -26,7 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (plan, verify, run, compare, bench):
+for command in (plan, verify, run, compare, reproduce, bench):
     app.command()(command)
 app.add_typer(data.app)
 app.add_typer(ledger.app)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from nestegg.checks import one_of, positive
+from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
 
 PARTITIONS = ("dirichlet", "iid", "shards")
@@ -43,6 +45,12 @@ def partition(
         order = stream.permutation(len(shards)).reshape(clients, SHARDS_EACH)
         parts = [np.concatenate([shards[i] for i in row]) for row in order]
     return [np.sort(part) for part in _with_minimum(parts, stream)]
+
+
+def thinned(parts: Sequence[Indices], most: int, stream: np.random.Generator) -> list[Indices]:
+    """At most so many samples of every client, chosen at random."""
+    whole("federation.samples_per_client", most, MINIMUM)
+    return [np.sort(stream.permutation(part)[:most]) for part in parts]
 
 
 def _dirichlet(labels: Indices, clients: int, beta: float, stream: np.random.Generator) -> list[Indices]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +15,51 @@ from nestegg.files import write_atomically
 from nestegg.planning import Plan
 
 # Okabe and Ito's palette: told apart by the colour-blind too. Lines also differ in dash, for black and white.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
 DASHES: tuple[Sequence[int], ...] = ([1, 0], [6, 3], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3], [10, 4])
-_WIDTH, _HEIGHT = 560, 260
+_WIDTH, _HEIGHT = 600, 280
+# How all charts look; legends show strokes where lines have marks that only the mouse finds.
+_LOOK = {
+    "title": {"fontSize": 15, "anchor": "start", "offset": 12},
+    "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
+    "legend": {"labelFontSize": 12, "titleFontSize": 12, "symbolStrokeWidth": 2, "symbolSize": 160},
+}
+LINE_LEGEND: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart as drawn, and as defined, from which a page makes one that answers to the mouse."""
+
+    svg: str
+    definition: dict[str, Any]
 
 
 def accuracy_chart(rounds: Sequence[dict[str, Any]]) -> alt.Chart:
     """How good does the model become? Test accuracy, round by round."""
     rows = [{"round": line["round"], "accuracy": line["accuracy"]} for line in rounds]
-    return _lines(rows, "accuracy", "test accuracy, %", "How good does the model become?")
+    return lines(rows, "accuracy", "test accuracy, %", "How good does the model become?")
 
 
 def spending_chart(plan: Plan) -> alt.Chart:
     """When does each group spend its budget? ε after every round."""
-    rows = [
-        {"round": t, "spent": epsilon, "group": f"{row.group.name} (ε = {row.group.budget.epsilon:g})"}
-        for row in plan.groups[: len(PALETTE)]
-        for t, epsilon in enumerate(row.epsilon_spent, 1)
-        if np.isfinite(epsilon)
-    ]
-    return _lines(rows, "spent", "ε spent", "When does each group spend its budget?", "group")
+    return _by_group(
+        plan, [row.epsilon_spent for row in plan.groups], "ε spent", "When does each group spend its budget?"
+    )
+
+
+def sampling_chart(plan: Plan) -> alt.Chart:
+    """How often does each group take part? Its clients' sampling rate in every round."""
+    return _by_group(
+        plan, [row.sampling_rate for row in plan.groups], "sampling rate", "How often does each group take part?"
+    )
+
+
+def noise_chart(plan: Plan) -> alt.Chart:
+    """How well is each group hidden? Its noise multiplier σ in every round."""
+    return _by_group(
+        plan, [row.noise_multiplier for row in plan.groups], "noise multiplier σ", "How well is each group hidden?"
+    )
 
 
 def comparison_chart(curves: dict[str, NDArray[np.float64]]) -> alt.Chart:
@@ -43,7 +69,7 @@ def comparison_chart(curves: dict[str, NDArray[np.float64]]) -> alt.Chart:
         for method, seeds in curves.items()
         for t, value in enumerate(seeds.mean(axis=0), 1)
     ]
-    return _lines(rows, "accuracy", "test accuracy, %", "Which method is ahead, and when?", "method")
+    return lines(rows, "accuracy", "test accuracy, %", "Which method is ahead, and when?", "method")
 
 
 def label_chart(labels: NDArray[np.int64]) -> alt.Chart:
@@ -65,29 +91,54 @@ def label_chart(labels: NDArray[np.int64]) -> alt.Chart:
     return chart
 
 
-def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin]) -> dict[str, str]:
-    """Write every chart as PNG, and give back its SVG."""
+def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin]) -> dict[str, Picture]:
+    """Write every chart as PNG and SVG, and give back what a page needs of it."""
     import vl_convert
 
     pictures = {}
     for name, chart in charts.items():
-        specification = chart.to_json()
-        write_atomically(folder / f"{name}.png", vl_convert.vegalite_to_png(specification, scale=2))
-        pictures[name] = vl_convert.vegalite_to_svg(specification)
+        definition = chart.to_dict()
+        definition["config"] = {**definition["config"], **_LOOK}
+        svg = vl_convert.vegalite_to_svg(definition)
+        write_atomically(folder / f"{name}.png", vl_convert.vegalite_to_png(definition, scale=2))
+        write_atomically(folder / f"{name}.svg", svg)
+        pictures[name] = Picture(svg, definition)
     return pictures
 
 
-def _lines(rows: list[dict[str, Any]], value: str, label: str, title: str, by: str | None = None) -> alt.Chart:
+def lines(
+    rows: list[dict[str, Any]],
+    value: str,
+    label: str,
+    title: str,
+    by: str | None = None,
+    colours: Sequence[str] = PALETTE,
+) -> alt.Chart:
+    """Curves over the rounds, told apart by colour and by dash."""
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(nice=False))
     y = alt.Y(f"{value}:Q", title=label)
+    tooltip = [alt.Tooltip("round:Q"), alt.Tooltip(f"{value}:Q", title=label, format=".4~r")]
     chart: alt.Chart = alt.Chart(alt.Data(values=rows), title=title, width=_WIDTH, height=_HEIGHT)
-    chart = chart.mark_line(strokeWidth=2).encode(x=x, y=y, color=alt.value(PALETTE[0]))
+    chart = chart.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(opacity=0, size=90))
+    chart = chart.encode(x=x, y=y, color=alt.value(PALETTE[0]), tooltip=tooltip)
     if by is None:
         return chart
     order = list(dict.fromkeys(row[by] for row in rows))
-    colours = alt.Scale(domain=order, range=list(PALETTE[: len(order)]))
+    colour = alt.Scale(domain=order, range=list(colours[: len(order)]))
     dashes = alt.Scale(domain=order, range=[list(dash) for dash in DASHES[: len(order)]])
     return chart.encode(
-        color=alt.Color(f"{by}:N", sort=order, scale=colours, title=by),
-        strokeDash=alt.StrokeDash(f"{by}:N", sort=order, scale=dashes, title=by),
+        color=alt.Color(f"{by}:N", sort=order, scale=colour, legend=alt.Legend(title=by, **LINE_LEGEND)),
+        strokeDash=alt.StrokeDash(f"{by}:N", sort=order, scale=dashes, legend=alt.Legend(title=by, **LINE_LEGEND)),
+        tooltip=[alt.Tooltip(f"{by}:N"), *tooltip],
     )
+
+
+def _by_group(plan: Plan, values: Sequence[Sequence[float]], label: str, title: str) -> alt.Chart:
+    """One curve a group, in the order and so in the colours of the plan; at most as many as there are colours."""
+    rows = [
+        {"round": t, "value": value, "group": f"{row.group.name} (ε = {row.group.budget.epsilon:g})"}
+        for row, curve in zip(plan.groups[: len(PALETTE)], values, strict=False)
+        for t, value in enumerate(curve, 1)
+        if np.isfinite(value)
+    ]
+    return lines(rows, "value", label, title, "group")

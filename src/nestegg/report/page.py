@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -12,16 +11,18 @@ from numpy.typing import NDArray
 
 from nestegg.files import write_atomically
 from nestegg.planning import Plan
-from nestegg.report.charts import accuracy_chart, label_chart, save_charts, spending_chart
-
-_STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 2rem auto; padding: 0 1rem; color: #222; }
-table { border-collapse: collapse; margin: 1rem 0; } th, td { padding: .3rem .8rem; border-bottom: 1px solid #ddd; }
-th { text-align: left; } td { text-align: right; } td:first-child { text-align: left; }
-.note { background: #fff3cd; padding: .5rem 1rem; border-left: 4px solid #e69f00; }
-svg { max-width: 100%; height: auto; }
-"""
-
+from nestegg.report.charts import (
+    PALETTE,
+    Picture,
+    accuracy_chart,
+    label_chart,
+    noise_chart,
+    sampling_chart,
+    save_charts,
+    spending_chart,
+)
+from nestegg.report.frame import Part, facts, make_page
+from nestegg.report.tables import as_html
 
 _ACCOUNT = {
     "epsilon": "budget ε",
@@ -35,20 +36,53 @@ _ACCOUNT = {
 def write_report(
     folder: Path, plan: Plan, rounds: list[dict[str, Any]], summary: dict[str, Any], labels: NDArray[np.int64]
 ) -> None:
-    """Write `report.html` and its charts as PNG into a run's folder."""
-    charts = {"accuracy": accuracy_chart(rounds), "labels": label_chart(labels)}
-    if plan.method != "fedavg":
-        charts["spending"] = spending_chart(plan)
-    pictures = save_charts(folder, charts)
-    write_atomically(folder / "report.html", make_page(plan, summary, list(pictures.values())))
+    """Write `report.html` and its charts, as PNG and SVG, into a run's folder."""
+    private = plan.method != "fedavg"
+    charts = {"accuracy": accuracy_chart(rounds)}
+    if private:
+        charts |= {"spending": spending_chart(plan), "sampling": sampling_chart(plan), "noise": noise_chart(plan)}
+    pictures = save_charts(folder, charts | {"labels": label_chart(labels)})
+    write_atomically(folder / "report.html", run_page(plan, summary, pictures))
 
 
-def make_page(plan: Plan, summary: dict[str, Any], pictures: list[str]) -> str:
-    """Summary, charts and the plan's table."""
-    title = f"{summary['method']} on {summary['dataset']}"
+def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture]) -> str:
+    """Summary, charts, accounts and the plan's table."""
+    parts = [Part("Accuracy", "<p>Measured on public test data.</p>", [pictures["accuracy"]])]
+    if "spending" in pictures:
+        shown = [pictures[name] for name in ("spending", "sampling", "noise")]
+        parts += [Part("Privacy", "", shown), Part("Accounts", _accounts(plan, summary))]
+    parts += [Part("Clients", "", [pictures["labels"]]), Part("The plan", _plan_table(plan))]
+    return make_page(f"{summary['method']} on {summary['dataset']}", _summary(plan, summary), parts)
+
+
+def _summary(plan: Plan, summary: dict[str, Any]) -> str:
     note = f'<p class="note">{escape(summary["note"].capitalize())}.</p>' if "note" in summary else ""
+    spent = [group["epsilon_spent"] for group in summary["groups"] if group["epsilon_spent"] is not None]
+    numbers = [
+        ("test accuracy", f"{summary['final_accuracy']:.2f} %"),
+        ("rounds", str(summary["rounds"])),
+        ("clients", str(plan.clients)),
+        ("most that anybody has spent", f"ε = {max(spent):.2f}" if spent else "no privacy"),
+    ]
+    how = (
+        f"Model {summary['model']}, seed {summary['seed']}, δ = {plan.delta:g}, {plan.composition} composition, "
+        f"{plan.accountant.upper()} accountant."
+    )
+    return f'{note}{facts(numbers)}<p class="soft">{escape(how)}</p>'
+
+
+def _accounts(plan: Plan, summary: dict[str, Any]) -> str:
+    rows = [(group["name"], *(f"{group[key]:.3f}" for key in _ACCOUNT)) for group in summary["groups"]]
+    return (
+        f"{as_html(('group', *_ACCOUNT.values()), rows, PALETTE)}<p>Of each group's member with the least left, by "
+        f"RDP. Run <code>{escape(str(summary['run']))}</code>. ε of several runs do not add up: together they are "
+        "less.</p>"
+    )
+
+
+def _plan_table(plan: Plan) -> str:
     heads = ("group", "clients", "budget ε", "ε spent", "rate q", "noise σ, first", "noise σ, last", "clip norm, last")
-    cells = [
+    rows = [
         (
             row.group.name,
             str(row.group.clients),
@@ -61,29 +95,4 @@ def make_page(plan: Plan, summary: dict[str, Any], pictures: list[str]) -> str:
         )
         for row in plan.groups
     ]
-    accounts = [
-        (group["name"], *(f"{group[key]:.3f}" for key in _ACCOUNT))
-        for group in summary["groups"]
-        if plan.method != "fedavg"
-    ]
-    account = (
-        f"<h2>Accounts</h2>{_table(('group', *_ACCOUNT.values()), accounts)}<p>Of each group's member with the "
-        f"least left, by RDP. Run {escape(str(summary['run']))}. ε of several runs do not add up: "
-        "together they are less.</p>"
-    )
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{_STYLE}</style></head><body><h1>{escape(title)}</h1>{note}"
-        f"<p>{summary['final_accuracy']:.2f} % test accuracy after {summary['rounds']} rounds with the model "
-        f"{escape(str(summary['model']))}, seed {summary['seed']}, δ = {plan.delta:g}, {plan.composition} composition, "
-        f"{plan.accountant.upper()} accountant. Accuracy is measured on public test data.</p>"
-        f"{''.join(f'<figure>{picture}</figure>' for picture in pictures)}"
-        f"{account if accounts else ''}<h2>The plan</h2>{_table(heads, cells)}"
-        f"<p>Plan {plan.digest}.</p></body></html>\n"
-    )
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
-    lines += ["".join(f"<td>{escape(cell)}</td>" for cell in row) for row in rows]
-    return f"<table>{''.join(f'<tr>{line}</tr>' for line in lines)}</table>"
+    return f"{as_html(heads, rows, PALETTE)}<p>Plan <code>{plan.digest}</code>.</p>"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from nestegg.checks import one_of, whole
 from nestegg.config import Config, changed, to_toml
-from nestegg.data import Dataset, load_dataset, partition
+from nestegg.data import Dataset, load_dataset, partition, thinned
 from nestegg.errors import BudgetError, InputError, StoppedError
 from nestegg.files import write_atomically
 from nestegg.ledger import Account
@@ -165,7 +165,10 @@ def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:
     federation, seed = config.federation, config.training.seed
     stream = Randomness(seed, reproducible=True).stream(Purpose.PARTITION)
     parts = partition(data.train_y.numpy(), plan.clients, federation.partition, federation.dirichlet, stream)
-    return [torch.from_numpy(parts[i]) for i in stream.permutation(plan.clients)]
+    parts = [parts[i] for i in stream.permutation(plan.clients)]
+    if federation.samples_per_client is not None:
+        parts = thinned(parts, federation.samples_per_client, stream)
+    return [torch.from_numpy(part) for part in parts]
 
 
 def _check_device(name: str) -> None:

@@ -18,12 +18,22 @@ from nestegg.mechanism import Layout, add_noise, share_std
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.adaptive import AdaptiveClipping
-from nestegg.training.engines import make_engine, worker_count
-from nestegg.training.local import LocalTraining, Loss, as_samples, default_loss, predictions
+from nestegg.training.engines import make_engine, pooled_first, worker_count
+from nestegg.training.local import (
+    LocalTraining,
+    Loss,
+    Samples,
+    as_samples,
+    channels_last,
+    convolves,
+    default_loss,
+    predictions,
+)
 from nestegg.training.workers import Workers
 
 CLIPPINGS = ("per-layer", "flat")
 CLIP_UNITS = ("gradient", "update")
+_EVALUATED = 500  # test samples at a time
 
 
 @dataclass(frozen=True)
@@ -126,7 +136,7 @@ class Federation:
         _check_fit(model, samples, loss)
         if self.adaptive is not None:
             self.adaptive.check(plan)
-        self.model = model
+        self.model, self.convolves = pooled_first(model), convolves(model)
         self.engine, self.why = make_engine(engine, model, samples, training, self.randomness, loss)
         taken = training.epochs * sum(len(y) for _, y in samples) * float(np.mean(plan.mean_sampling_rate))
         count = worker_count(workers, self.engine, taken, self.layout.size, str(samples[0][0].device))
@@ -193,17 +203,19 @@ class Federation:
         draws = self.randomness.stream(Purpose.COHORT, round_).random(self.plan.clients)
         return [int(client) for client in np.flatnonzero(draws < rates)]
 
-    def evaluate(self, vector: Tensor) -> tuple[float | None, float | None]:
-        """Accuracy in percent and mean loss on the public test data."""
-        if self.test is None:
+    def evaluate(self, vector: Tensor, samples: Samples | None = None) -> tuple[float | None, float | None]:
+        """Accuracy in percent and mean loss, on the public test data if not on other samples."""
+        samples = samples or self.test
+        if samples is None:
             return None, None
         self.layout.load(self.model, vector)
         self.model.eval()
-        x, y = self.test
+        x, y = samples
         right, loss = 0, 0.0
         with torch.no_grad():
-            for start in range(0, len(y), 1000):
-                outputs, labels = self.model(x[start : start + 1000]), y[start : start + 1000]
+            for start in range(0, len(y), _EVALUATED):
+                inputs, labels = x[start : start + _EVALUATED], y[start : start + _EVALUATED]
+                outputs = self.model(channels_last(inputs) if self.convolves else inputs)
                 right += int((predictions(outputs) == labels).sum())
                 loss += float(self.loss(outputs, labels)) * len(labels)
         return 100.0 * right / len(y), loss / len(y)

@@ -163,7 +163,7 @@ class Workers:
 def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor, parent: int) -> NoReturn:
     """In a worker: train blocks until told to stop, or until the parent is gone."""
     torch.set_num_threads(1)
-    _keep_memory()
+    keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
     try:
         while os.getppid() == parent:
@@ -189,7 +189,7 @@ def _shared_memory(numbers: int) -> Tensor:
     return torch.frombuffer(mmap.mmap(-1, 4 * numbers), dtype=torch.float32)
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Reuse memory instead of giving it back: every step wants as much again, and fresh pages are slow."""
     with suppress(OSError, AttributeError):  # other C libraries have other ways
         allocator = ctypes.CDLL(None)

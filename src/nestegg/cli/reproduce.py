@@ -1,0 +1,178 @@
+"""`nestegg reproduce`: the paper's tables and figures, from one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from nestegg.checks import one_of, whole
+from nestegg.errors import InputError
+
+if TYPE_CHECKING:
+    from nestegg.config import Config
+    from nestegg.experiments.cells import Cell, Store
+    from nestegg.experiments.definition import Experiment
+    from nestegg.experiments.outcomes import Outcome
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(metavar="TABLE|FIGURE|all", help="What to reproduce; see --list.")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="full: the paper's; cpu: reduced, as stated; smoke: a test.")] = "cpu",
+    seeds: Annotated[int | None, typer.Option(help="How many of the experiment's seeds; all by default.")] = None,
+    only: Annotated[str | None, typer.Option(metavar="NAME", help="The rows of one dataset, or one row.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Cells at a time; one for each core by default.")] = None,
+    data: Annotated[str | None, typer.Option(metavar="DIR", help="Where the datasets lie.")] = None,
+    results: Annotated[Path, typer.Option(metavar="DIR", help="Finished cells, and where new ones go.")] = Path(
+        "results"
+    ),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of tables, charts and the page.")] = Path(
+        "reproduction"
+    ),
+    redraw: Annotated[bool, typer.Option("--redraw", help="Train nothing: draw what finished cells give.")] = False,
+    show_list: Annotated[bool, typer.Option("--list", help="List the tables and figures, and stop.")] = False,
+) -> None:
+    """Run the paper's evaluation, cell by cell; what is finished is not run again."""
+    from nestegg.experiments import definition
+    from nestegg.experiments.cells import Store
+    from nestegg.experiments.outcomes import outcome_of
+    from nestegg.experiments.outputs import make_folder, write_outcome, write_page
+    from nestegg.experiments.runner import run_cells
+    from nestegg.experiments.scales import SCALES
+    from nestegg.training.engines import cores
+
+    console = Console()
+    one_of("--scale", scale, SCALES)
+    if show_list:
+        _list(console, scale, Store(results))
+        return
+    if name is None:
+        raise InputError("name a table or figure, or all of them with `all`; --list shows which there are.")
+    names = definition.names() if name == "all" else [name]
+    experiments = {definition.name_of(Path(one)): definition.load(one).only(only) for one in names}
+    chosen = {one: _seeds(experiment, seeds) for one, experiment in experiments.items()}
+    jobs = cores() if jobs is None else whole("--jobs", jobs, 1, 256)
+    configs = _configs(experiments, chosen, scale, data)
+    make_folder(out)
+    store = Store(results)
+    if not redraw:
+        with CellProgress(len(configs), sum(store.get(config) is not None for config in configs)) as progress:
+            run_cells(configs, store, jobs, progress.show)
+    outcomes = [outcome_of(one, experiment, scale, chosen[one], store) for one, experiment in experiments.items()]
+    pictures = [write_outcome(out, outcome) for outcome in outcomes]
+    for outcome in outcomes:
+        _show(console, outcome)
+    page = write_page(out, outcomes, pictures)
+    console.print(f"Tables, charts and a page: {escape(str(page))}", highlight=False, soft_wrap=True)
+
+
+def _configs(
+    experiments: dict[str, Experiment], seeds: dict[str, list[int]], scale: str, data: str | None
+) -> list[Config]:
+    """Every cell once, the first seed of everything first."""
+    from nestegg.experiments.cells import hash_of
+    from nestegg.experiments.outcomes import configs_of
+
+    wanted: dict[tuple[int, int, str], Config] = {}
+    for name, experiment in experiments.items():
+        made = configs_of(experiment, scale, seeds[name], data)
+        if experiment.shows != "spending":  # plans alone say it
+            for configs in made.values():
+                for order, config in enumerate(configs):
+                    wanted.setdefault((order, config.training.seed, hash_of(config)), config)
+    return [wanted[key] for key in sorted(wanted, key=lambda key: key[0])]
+
+
+class CellProgress:
+    """What is done and what is left: a bar on a terminal, a line a cell elsewhere."""
+
+    def __init__(self, total: int, done: int) -> None:
+        self.console, self.total, self.done = Console(stderr=True), total, done
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("cells"),
+            TimeRemainingColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.task = self.progress.add_task("Training", total=total, completed=done)
+
+    def __enter__(self) -> CellProgress:
+        self.progress.start()
+        if self.done < self.total and not self.console.is_terminal:
+            self.console.print(f"{self.done} of {self.total} cells are there.", highlight=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def show(self, config: Config, cell: Cell) -> None:
+        """One more is done."""
+        self.done += 1
+        what = f"{config.federation.dataset}, {config.privacy.method}, seed {cell.seed}: {cell.final:.2f} %"
+        self.progress.update(self.task, advance=1, description=what)
+        if not self.console.is_terminal:
+            self.console.print(f"{self.done} of {self.total}: {what} ({cell.seconds:.0f} s)", highlight=False)
+
+
+def _list(console: Console, scale: str, store: Store) -> None:
+    from nestegg.experiments import definition
+    from nestegg.experiments.outcomes import configs_of
+
+    table = Table(box=box.SIMPLE_HEAD)
+    for head in ("name", "what it is in the paper", f"cells at scale {scale}"):
+        table.add_column(head, justify="right" if head.startswith("cells") else "left")
+    for name in definition.names():
+        experiment = definition.load(name)
+        made = configs_of(experiment, scale, experiment.seeds)
+        cells = {store.path(config): config for some in made.values() for config in some}
+        done = sum(store.get(config) is not None for config in cells.values())
+        count = "plans only" if experiment.shows == "spending" else f"{done} of {len(cells)}"
+        table.add_row(name, escape(experiment.source), count)
+    console.print(table)
+
+
+def _show(console: Console, outcome: Outcome) -> None:
+    from nestegg.experiments.outputs import DUELS, NUMBERS, SPENDING, duel_rows, number_rows, spending_rows
+
+    experiment = outcome.experiment
+    console.print(f"\n[bold]{escape(experiment.title)}[/]  {escape(outcome.name)}", highlight=False)
+    for sentence in outcome.reductions:
+        console.print(f"[dim]{escape(sentence)}[/]", highlight=False)
+    if experiment.shows == "spending":
+        _print(console, SPENDING, spending_rows(outcome))
+        return
+    _print(console, NUMBERS, number_rows(outcome))
+    if duels := duel_rows(outcome):
+        _print(console, DUELS, duels)
+
+
+def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    table = Table(box=box.SIMPLE_HEAD)
+    for head in heads:
+        table.add_column(head, justify="left" if head in ("row", "method", "rival") else "right")
+    before = ""
+    for row in rows:
+        if before and row[0] != before:
+            table.add_section()
+        table.add_row(*map(escape, (row[0] if row[0] != before else "", *row[1:])))
+        before = row[0]
+    console.print(table)
+
+
+def _seeds(experiment: Experiment, count: int | None) -> list[int]:
+    """The first of the experiment's seeds; beyond them, those that follow."""
+    if count is None:
+        return experiment.seeds
+    whole("--seeds", count, 1, 1000)
+    return [*experiment.seeds, *range(experiment.seeds[-1] + 1, experiment.seeds[-1] + count)][:count]

@@ -1,0 +1,161 @@
+"""Cells: one training run of an experiment each, kept as a small file that is named after its configuration."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from nestegg.config import Config, changed, to_toml
+from nestegg.errors import InputError
+from nestegg.experiments.scales import configured
+from nestegg.files import write_atomically
+from nestegg.planning import Plan
+from nestegg.roster import make_plan
+from nestegg.runs import Task
+from nestegg.runs.task import config_digest
+from nestegg.schema import Section, read
+from nestegg.training.local import Samples
+
+_HASH = 12  # digits of a hash that are shown, and name a file
+CURVE_SAMPLES = 1000  # of the test data, for every round but the last, which is measured on all of it
+LOSS_SAMPLES = 4  # of every client, for the mean training loss
+
+__all__ = ["CURVE_SAMPLES", "LOSS_SAMPLES", "Cell", "Store", "configured", "hash_of", "measure"]
+
+
+class Cell(Section):
+    """What one run gave.
+
+    Attributes:
+        format: of this file.
+        hash: of the configuration without its seed.
+        seed: of data partition, model, cohorts and noise.
+        config: all of it.
+        accuracy: in percent, after every round; on all test data after the last.
+        training_loss: of the global model on clients' data, after every round: a simulation may know it.
+        epsilon: budget of every group.
+        epsilon_spent: of it, in all rounds, by the plan's own accountant.
+        seconds: how long it took.
+        digest: of all the rest, so that a damaged file is noticed.
+    """
+
+    format: Literal[1]
+    hash: str
+    seed: int
+    config: dict[str, Any]
+    accuracy: list[float]
+    training_loss: list[float | None]
+    epsilon: list[float]
+    epsilon_spent: list[float | None]
+    seconds: float
+    digest: str
+
+    @property
+    def final(self) -> float:
+        """Accuracy after the last round."""
+        return self.accuracy[-1]
+
+
+class Store:
+    """A folder of cells."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "cells"
+
+    def path(self, config: Config) -> Path:
+        """Where the cell of a configuration lies, or will."""
+        return self.folder / f"{hash_of(config)}-{config.training.seed}.json"
+
+    def get(self, config: Config) -> Cell | None:
+        """The cell of a configuration; none if it is not there, damaged, or not what its name says."""
+        path = self.path(config)
+        try:
+            cell = read(Cell, json.loads(path.read_bytes()), path.name)
+        except (OSError, ValueError, InputError):
+            return None
+        known = (cell.hash, cell.seed, cell.digest) == (hash_of(config), config.training.seed, _digest(cell))
+        return cell if known and len(cell.accuracy) == config.training.rounds else None
+
+    def put(self, cell: Cell) -> None:
+        """Keep a cell: whole, or not at all."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.folder} cannot be made: {error.strerror}.") from None
+        content = json.dumps(cell.model_dump(), allow_nan=False)
+        write_atomically(self.folder / f"{cell.hash}-{cell.seed}.json", content + "\n")
+
+
+def hash_of(config: Config) -> str:
+    """Of all that a cell's result depends on, but for the seed."""
+    return config_digest(changed(config, "training", seed=0))[:_HASH]
+
+
+def measure(config: Config) -> Cell:
+    """Train one cell."""
+    started = time.perf_counter()
+    plan = _planned(changed(changed(config, "training", seed=0), "federation", data=None).model_dump_json())
+    task = Task(config, plan)
+    accuracy, losses = _train(task, plan)
+    content = to_toml(config)
+    content.pop("ledger")
+    content["federation"].pop("data", None)
+    cell = Cell(
+        format=1,
+        hash=hash_of(config),
+        seed=config.training.seed,
+        config=content,
+        accuracy=accuracy,
+        training_loss=losses,
+        epsilon=[row.group.budget.epsilon for row in plan.groups],
+        epsilon_spent=[_finite(row.epsilon_spent[-1], 4) for row in plan.groups],
+        seconds=round(time.perf_counter() - started, 1),
+        digest="",
+    )
+    return cell.model_copy(update={"digest": _digest(cell)})
+
+
+@lru_cache(maxsize=64)
+def _planned(config: str) -> Plan:
+    """Plans do not depend on seeds, and some take long."""
+    return make_plan(Config.model_validate_json(config))
+
+
+def _train(task: Task, plan: Plan) -> tuple[list[float], list[float | None]]:
+    """Test accuracy and mean training loss after every round."""
+    federation, (x, y) = task.federation, (task.data.test_x, task.data.test_y)
+    few = slice(None, None, max(1, len(y) // CURVE_SAMPLES))
+    device = task.config.training.device
+    test, clients = ((a.to(device), b.to(device)) for a, b in ((x[few], y[few]), _some_of_each(task)))
+    state = federation.start()
+    accuracy: list[float] = []
+    losses: list[float | None] = []
+    while state.round < plan.rounds:
+        state, _ = federation.round(state)
+        right, _ = federation.evaluate(state.model, test if state.round < plan.rounds else None)
+        _, loss = federation.evaluate(state.model, clients)
+        accuracy.append(round(right or 0.0, 3))
+        losses.append(_finite(loss, 5))
+    return accuracy, losses
+
+
+def _some_of_each(task: Task) -> Samples:
+    """A few samples of every client, evenly spread."""
+    chosen = torch.cat([part[:: math.ceil(len(part) / LOSS_SAMPLES)] for part in task.parts])
+    return task.data.train_x[chosen], task.data.train_y[chosen]
+
+
+def _digest(cell: Cell) -> str:
+    content = cell.model_dump(exclude={"digest"})
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def _finite(value: float | None, digits: int) -> float | None:
+    return round(value, digits) if value is not None and math.isfinite(value) else None

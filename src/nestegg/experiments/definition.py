@@ -1,0 +1,162 @@
+"""An experiment of the paper as data: a small file that says what is run, with the paper's number beside each cell."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from nestegg.checks import one_of
+from nestegg.schema import Section, read, read_toml
+
+FOLDER = Path(__file__).parent / "paper"
+REPORTED_SEEDS = (0, 1, 2)
+_GROUPS = Field(min_length=3, max_length=3)
+
+
+class Setting(Section):
+    """All hyper-parameters of a cell, in the paper's words; lists have one value for each of its three groups."""
+
+    method: str
+    dataset: str
+    clients: int
+    rounds: int
+    local_epochs: int
+    batch_size: int
+    learning_rate: float
+    clip_norm: float
+    spending_rate: float
+    epsilon: list[float] = _GROUPS
+    saving_rate: list[float] = _GROUPS
+    transition: list[int] = _GROUPS
+    server_rate: float = 1.0
+    server_momentum: float = 0.0
+
+    def but(self, **values: Any) -> Setting:
+        """The same with other values."""
+        return self.model_copy(update=values)
+
+
+class Column(Section):
+    """A method, with the hyper-parameters that are its own, and the column that it wants to beat."""
+
+    name: str
+    label: str
+    setting: dict[str, Any]
+    rival: str | None = None
+
+
+class Row(Section):
+    """What the methods are compared on: hyper-parameters, and the accuracies that the paper states."""
+
+    name: str
+    label: str
+    setting: dict[str, Any] = Field(default_factory=dict)
+    paper: dict[str, float] = Field(default_factory=dict)
+
+
+class Experiment(Section):
+    """A table or figure of the paper.
+
+    Attributes:
+        title: what it is called here.
+        source: which of the paper's tables and figures it is.
+        question: what it answers; the title of its chart.
+        claim: what the paper says about it.
+        shows: accuracy as numbers or curves, training loss as curves, or privacy spent.
+        assumed: what the paper leaves open, and what is taken instead.
+        seeds: the reported ones, or for tuning others.
+        chosen_clip: whether rows appear a second time, at the clip norm of `chosen.toml`.
+        setting: hyper-parameters of all cells.
+        columns: methods, each with what is particular to it.
+        rows: each with what is particular to it.
+    """
+
+    title: str
+    source: str
+    question: str
+    claim: str = ""
+    shows: Literal["accuracy", "curves", "training-loss", "spending"]
+    assumed: list[str] = Field(default_factory=list)
+    seeds: list[int] = Field(default_factory=lambda: list(REPORTED_SEEDS))
+    chosen_clip: bool = True
+    setting: dict[str, Any]
+    columns: list[Column]
+    rows: list[Row]
+
+    def cell(self, row: Row, column: Column) -> Setting:
+        """The complete setting where a row and a column meet; the column has the last word."""
+        content = {**self.setting, **row.setting, **column.setting}
+        return read(Setting, content, f"{self.title}, {row.label}, {column.label}")
+
+    def shown_rows(self) -> list[Row]:
+        """The rows, and after each the same at the clip norm that was chosen for its dataset, where it is another."""
+        shown = []
+        for row in self.rows:
+            setting = self.cell(row, self.columns[0])
+            norms = {"": setting.clip_norm}
+            if self.chosen_clip and setting.dataset in chosen_clip_norms():
+                norms["-chosen"] = chosen_clip_norms()[setting.dataset]
+            for suffix, norm in norms.items():
+                how = f", c = {norm:g} {'(chosen)' if suffix else '(stated)'}" if len(norms) > 1 else ""
+                changes = {
+                    "name": row.name + suffix,
+                    "label": row.label + how,
+                    "setting": {**row.setting, "clip_norm": norm},
+                }
+                shown.append(row.model_copy(update=changes))
+        return shown
+
+    def only(self, name: str | None) -> Experiment:
+        """The rows of one dataset, or the one row of that name."""
+        if name is None:
+            return self
+        of = {row.name: self.cell(row, self.columns[0]).dataset for row in self.rows}
+        one_of("--only", name, dict.fromkeys([*of.values(), *of]))
+        return self.model_copy(update={"rows": [row for row in self.rows if name in (row.name, of[row.name])]})
+
+
+class Chosen(Section):
+    """Clip norms that suit a dataset better than the paper's, by a choice that no reported seed took part in."""
+
+    clip_norm: dict[str, float]
+
+
+@cache
+def chosen_clip_norms() -> dict[str, float]:
+    """By dataset; see `chosen.toml`."""
+    return read_toml(Chosen, FOLDER / "chosen.toml").clip_norm
+
+
+def names() -> list[str]:
+    """Of all experiments, in the paper's order: files are numbered."""
+    return [name_of(path) for path in _files()]
+
+
+def name_of(path: Path) -> str:
+    """The name by which users call the experiment in a file: without the number of ours, without folder and suffix."""
+    return path.stem.split("-", 1)[1] if path.parent == FOLDER else path.stem
+
+
+def load(name: str) -> Experiment:
+    """One experiment by name, or any file of one; a mistake in it is one sentence."""
+    if not name.endswith(".toml"):
+        one_of("table or figure", name, names())
+        return load(str(next(path for path in _files() if name_of(path) == name)))
+    experiment = read_toml(Experiment, Path(name))
+    columns = [column.name for column in experiment.columns]
+    for column in experiment.columns:
+        if column.rival is not None:
+            one_of(f"{name}: column {column.name!r}: rival", column.rival, columns)
+    for row in experiment.rows:
+        for number in row.paper:
+            one_of(f"{name}: paper's number of row {row.name!r}", number, columns)
+        for column in experiment.columns:
+            experiment.cell(row, column)
+    return experiment
+
+
+def _files() -> list[Path]:
+    return sorted(FOLDER.glob("[0-9]*.toml"))

@@ -1,0 +1,153 @@
+"""The charts of an experiment: the same methods in the same colours, marks and dashes everywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from nestegg.experiments.definition import Column
+from nestegg.experiments.outcomes import Line, Outcome
+from nestegg.experiments.scales import configured, scaled
+from nestegg.report.charts import DASHES, LINE_LEGEND
+from nestegg.roster import make_plan
+
+# Okabe and Ito's colours by method; a method and its variant with the smallest budget for all share theirs.
+_COLOURS = {
+    "fedavg": "#7F7F7F",
+    "dp-fedavg": "#56B4E9",
+    "idp-fedavg": "#D55E00",
+    "ours": "#0072B2",
+    "exact": "#009E73",
+    "exact-pld": "#CC79A7",
+    "adaptive": "#E69F00",
+    "adaptive-tuned": "#7F7F7F",
+}
+_PANEL = 300
+_MEASURES = {"curves": ("accuracy", "test accuracy, %"), "training-loss": ("training_loss", "mean training loss")}
+
+
+def charts(outcome: Outcome) -> dict[str, alt.TopLevelMixin]:
+    """The charts that an experiment shows, by name; none before there is anything to show."""
+    shows = outcome.experiment.shows
+    if shows == "spending":
+        return {outcome.name: spending_chart(outcome)}
+    if not any(number.cells for line in outcome.lines for number in line.numbers.values()):
+        return {}
+    if shows == "accuracy":
+        return {outcome.name: accuracy_chart(outcome)}
+    return {outcome.name: curves_chart(outcome, *_MEASURES[shows])}
+
+
+def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
+    """Our accuracy with its standard deviation, and the paper's, method by method and row by row."""
+    order = [column.label for column in outcome.experiment.columns]
+    colours = alt.Scale(domain=order, range=[_colour(column) for column in outcome.experiment.columns])
+    whose = alt.Scale(domain=["ours", "paper"], range=["circle", "diamond"])
+    drawn = [line for line in outcome.lines if any(number.cells for number in line.numbers.values())]
+    values = [point["accuracy"] for line in drawn for point in _points(outcome, line)]
+    span = alt.Scale(domain=[max(0.0, min(values) - 3), min(100.0, max(values) + 3)], nice=False, zero=False)
+    fill = alt.Fill("method:N", scale=colours, legend=None)
+    panels = []
+    for line in drawn:
+        base = alt.Chart(alt.Data(values=_points(outcome, line)), title=line.row.label, width=_PANEL).encode(
+            y=alt.Y("method:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
+            color=alt.Color("method:N", scale=colours, legend=None),
+        )
+        spread = base.mark_rule(strokeWidth=2).encode(
+            x=alt.X("low:Q", title="test accuracy, %", scale=span), x2="high:Q"
+        )
+        marks = base.mark_point(size=80, strokeWidth=1.6, opacity=1).encode(
+            x=alt.X("accuracy:Q", title="test accuracy, %"),
+            shape=alt.Shape("whose:N", scale=whose, title=None, legend=alt.Legend(orient="bottom")),
+            fill=alt.condition("datum.whose == 'ours'", fill, alt.value("transparent")),
+            tooltip=["method:N", "whose:N", alt.Tooltip("accuracy:Q", format=".2f"), "hash:N"],
+        )
+        panels.append(alt.layer(spread, marks))
+    chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=outcome.experiment.question, spacing=16)
+    return chart
+
+
+def curves_chart(outcome: Outcome, measure: str, label: str) -> alt.ConcatChart:
+    """A panel for each row: every method's mean over the seeds, round by round, and where spending begins."""
+    panels = []
+    for line in outcome.lines:
+        rows: list[dict[str, Any]] = []
+        for column in outcome.experiment.columns:
+            if cells := line.numbers[column.name].cells:
+                mean = np.array([getattr(cell, measure) for cell in cells], np.float64).mean(axis=0)
+                rows += [{"round": t, "value": v, "method": column.label} for t, v in enumerate(mean.tolist(), 1)]
+        setting, _ = scaled(outcome.experiment.cell(line.row, outcome.experiment.columns[0]), outcome.scale)
+        starts = sorted(set(setting.transition))
+        panels.append(
+            _panel(outcome, [row for row in rows if np.isfinite(row["value"])], label, line.row.label, starts)
+        )
+    chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=outcome.experiment.question)
+    return chart
+
+
+def spending_chart(outcome: Outcome) -> alt.HConcatChart:
+    """A panel for each group: ε after every round, method by method, below the group's budget. Plans say it all."""
+    experiment, row = outcome.experiment, outcome.lines[0].row
+    plans = {
+        column.label: make_plan(configured(experiment.cell(row, column), outcome.scale, 0))
+        for column in experiment.columns
+    }
+    panels = []
+    for i, group in enumerate(next(iter(plans.values())).groups):
+        rows = [
+            {"round": t, "value": spent, "method": label}
+            for label, plan in plans.items()
+            for t, spent in enumerate(plan.groups[i].epsilon_spent, 1)
+        ]
+        epsilon = group.group.budget.epsilon
+        panels.append(_panel(outcome, rows, "ε spent", f"{group.group.name}, ε = {epsilon:g}", [], epsilon))
+    chart: alt.HConcatChart = alt.hconcat(*panels, title=experiment.question)
+    return chart
+
+
+def _panel(
+    outcome: Outcome, rows: list[dict[str, Any]], label: str, title: str, starts: list[int], budget: float | None = None
+) -> alt.LayerChart | alt.FacetChart:
+    columns = outcome.experiment.columns
+    order = [column.label for column in columns]
+    colours = alt.Scale(domain=order, range=[_colour(column) for column in columns])
+    dashes = alt.Scale(domain=order, range=[list(DASHES[i % len(DASHES)]) for i in range(len(order))])
+    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=260, **LINE_LEGEND)
+    curves = (
+        alt.Chart(alt.Data(values=rows), title=title, width=_PANEL, height=220)
+        .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(opacity=0, size=90))
+        .encode(
+            x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(nice=False)),
+            y=alt.Y("value:Q", title=label, scale=alt.Scale(zero=budget is not None)),
+            color=alt.Color("method:N", sort=order, scale=colours, legend=legend),
+            strokeDash=alt.StrokeDash("method:N", sort=order, scale=dashes, legend=legend),
+            tooltip=["method:N", "round:Q", alt.Tooltip("value:Q", title=label, format=".4~r")],
+        )
+    )
+    marks: list[alt.Chart] = [curves]
+    if starts:
+        lines = alt.Data(values=[{"round": start} for start in starts])
+        marks.append(alt.Chart(lines).mark_rule(color="#7F7F7F", strokeDash=[2, 4]).encode(x="round:Q"))
+    if budget is not None:
+        line = alt.Data(values=[{"value": budget}])
+        marks.append(alt.Chart(line).mark_rule(color="#7F7F7F", strokeDash=[2, 4]).encode(y="value:Q"))
+    return alt.layer(*marks)
+
+
+def _points(outcome: Outcome, line: Line) -> list[dict[str, Any]]:
+    points = []
+    for column in outcome.experiment.columns:
+        number = line.numbers[column.name]
+        if number.cells:
+            mean, spread = number.mean, number.deviation
+            ours = {"accuracy": mean, "whose": "ours", "low": mean - spread, "high": mean + spread}
+            points.append({"method": column.label, "hash": number.hash, **ours})
+        if number.paper is not None:
+            points.append({"method": column.label, "accuracy": number.paper, "whose": "paper"})
+    return points
+
+
+def _colour(column: Column) -> str:
+    return _COLOURS.get(column.name.removesuffix("-smallest"), _COLOURS["fedavg"])

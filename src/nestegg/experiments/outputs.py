@@ -1,0 +1,156 @@
+"""An outcome for people and programs: rows of a table, CSV, Markdown, charts, and one page for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from nestegg.errors import InputError
+from nestegg.experiments.cells import CURVE_SAMPLES, LOSS_SAMPLES
+from nestegg.experiments.figures import charts
+from nestegg.experiments.outcomes import AGREEMENTS, DUEL_RULE, RULE, Duel, Number, Outcome
+from nestegg.experiments.scales import configured
+from nestegg.files import write_atomically
+from nestegg.planning import epsilon_by_pld
+from nestegg.report.charts import Picture, save_charts
+from nestegg.report.frame import Part, facts, make_page
+from nestegg.report.tables import as_csv, as_html, as_markdown
+from nestegg.roster import make_plan
+
+NUMBERS = ("row", "method", "paper", "ours", "difference", "seeds", "hash", "verdict on the row")
+DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict")
+SPENDING = ("group", "budget ε", "method", "ε spent (RDP)", "ε spent (PLD)", "left (RDP)")
+MEASURED = (
+    f"Accuracy is test accuracy after the last round, on all test data; curves use about {CURVE_SAMPLES:,} test "
+    f"samples before it, evenly spread, and at most {LOSS_SAMPLES} samples of each client for the training loss."
+)
+
+
+def number_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """A line for each number: the paper's, ours, the difference, and the row's verdict."""
+    labels = {column.name: column.label for column in outcome.experiment.columns}
+    return [
+        (line.row.label, labels[name], *_number_cells(number), line.verdict)
+        for line in outcome.lines
+        for name, number in line.numbers.items()
+    ]
+
+
+def duel_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """A line for each method that has a rival."""
+    labels = {column.name: column.label for column in outcome.experiment.columns}
+    return [
+        (line.row.label, labels[duel.method], labels[duel.rival], *_duel_cells(duel))
+        for line in outcome.lines
+        for duel in line.duels
+    ]
+
+
+def spending_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """What every group has spent in the end, method by method, by both accountants."""
+    rows = []
+    for column in outcome.experiment.columns:
+        plan = make_plan(configured(outcome.experiment.cell(outcome.lines[0].row, column), outcome.scale, 0))
+        for row in plan.groups:
+            budget, spent = row.group.budget.epsilon, row.epsilon_spent[-1]
+            rdp, left = (f"{spent:.3f}", f"{budget - spent:.3f}") if plan.accountant == "rdp" else ("over", "–")
+            rows.append((row.group.name, f"{budget:g}", column.label, rdp, f"{epsilon_by_pld(row):.3f}", left))
+    return sorted(rows, key=lambda row: row[0])
+
+
+def wide_rows(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
+    """The table as papers print it: a line for each row, a column for each method; the hash is below its number."""
+    columns = outcome.experiment.columns
+    heads = ["", *(column.label for column in columns), "verdict"]
+    rows = [
+        [line.row.label, *(_entry(line.numbers[column.name]) for column in columns), line.verdict]
+        for line in outcome.lines
+    ]
+    return heads, rows
+
+
+def tables(outcome: Outcome) -> list[tuple[Sequence[str], Sequence[Sequence[str]]]]:
+    """Heads and rows of every table that an outcome has."""
+    if outcome.experiment.shows == "spending":
+        return [(SPENDING, spending_rows(outcome))]
+    duels = duel_rows(outcome)
+    return [wide_rows(outcome), *([(DUELS, duels)] if duels else [])]
+
+
+def write_outcome(folder: Path, outcome: Outcome) -> list[Picture]:
+    """Write the tables as CSV and Markdown and the charts as PNG and SVG; gives back the charts for a page."""
+    made = tables(outcome)
+    numbers = made[0] if outcome.experiment.shows == "spending" else (NUMBERS, number_rows(outcome))
+    write_atomically(folder / f"{outcome.name}.csv", as_csv(*numbers))
+    write_atomically(folder / f"{outcome.name}.md", "\n".join([f"# {outcome.experiment.title}\n", markdown(outcome)]))
+    return list(save_charts(folder, charts(outcome)).values())
+
+
+def markdown(outcome: Outcome) -> str:
+    """Where it comes from, what the paper claims, what was reduced and assumed, and the tables."""
+    experiment = outcome.experiment
+    claim = [f"The paper's claim: {experiment.claim}"] if experiment.claim else []
+    assumed = [f"Assumed: {sentence}" for sentence in experiment.assumed]
+    lines = [f"{experiment.source}.", *claim, *outcome.reductions, *assumed]
+    return "\n\n".join([*lines, *(as_markdown(heads, rows) for heads, rows in tables(outcome))])
+
+
+def write_page(folder: Path, outcomes: Sequence[Outcome], pictures: Sequence[list[Picture]]) -> Path:
+    """One page with everything."""
+    parts = [_part(outcome, shown) for outcome, shown in zip(outcomes, pictures, strict=True)]
+    rules = f"<p>{escape(RULE)}</p><p>{escape(DUEL_RULE)}</p><p>{escape(MEASURED)}</p>"
+    page = make_page("The paper, reproduced", _summary(outcomes), [*parts, Part("How verdicts are made", rules)])
+    path = folder / "index.html"
+    write_atomically(path, page)
+    return path
+
+
+def make_folder(folder: Path) -> None:
+    """Before anything takes long: a folder that cannot be made is a mistake of the user's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--out {folder} cannot be made: {error.strerror}.") from None
+
+
+def _summary(outcomes: Sequence[Outcome]) -> str:
+    verdicts = [line.verdict for outcome in outcomes for line in outcome.lines]
+    duels = [duel.verdict for outcome in outcomes for line in outcome.lines for duel in line.duels]
+    numbers = [(f"rows: {kind}", str(sum(one.startswith(kind) for one in verdicts))) for kind in AGREEMENTS]
+    numbers += [("comparisons won", str(duels.count("beats"))), ("lost", str(duels.count("is beaten by")))]
+    return (
+        f"{facts(numbers)}<p>Of {len(verdicts)} rows in {len(outcomes)} tables and figures, at the scale "
+        f"“{escape(outcomes[0].scale)}”. Every number carries the hash of its configuration.</p>"
+    )
+
+
+def _part(outcome: Outcome, pictures: list[Picture]) -> Part:
+    experiment = outcome.experiment
+    claim = f"<p><b>The paper's claim.</b> {escape(experiment.claim)}</p>" if experiment.claim else ""
+    notes = [experiment.source + ".", *outcome.reductions, *(f"Assumed: {one}" for one in experiment.assumed)]
+    made = "".join(as_html(heads, rows) for heads, rows in tables(outcome))
+    return Part(experiment.title, f'{claim}{made}<p class="soft">{escape(" ".join(notes))}</p>', pictures)
+
+
+def _entry(number: Number) -> str:
+    paper = [] if number.paper is None else [f"paper {number.paper:.2f}"]
+    return "\n".join([_ours(number), *paper, *([number.hash] if number.cells else [])])
+
+
+def _ours(number: Number) -> str:
+    if not number.cells:
+        return "not run"
+    spread = f" ± {number.deviation:.2f}" if len(number.cells) > 1 else ""
+    missing = "" if number.complete else f", {len(number.cells)} of {number.asked} seeds"
+    return f"{number.mean:.2f}{spread}{missing}"
+
+
+def _number_cells(number: Number) -> tuple[str, ...]:
+    paper = "–" if number.paper is None else f"{number.paper:.2f}"
+    difference = "–" if number.difference is None else f"{number.difference:+.2f}"
+    return paper, _ours(number), difference, " ".join(map(str, number.seeds)) or "–", number.hash
+
+
+def _duel_cells(duel: Duel) -> tuple[str, ...]:
+    return f"{duel.ahead:+.2f}", "–" if duel.p is None else f"{duel.p:.3f}", str(duel.seeds), duel.verdict

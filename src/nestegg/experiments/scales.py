@@ -1,0 +1,143 @@
+"""From the paper's hyper-parameters to a configuration, at the paper's scale or at one that this machine can bear."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nestegg.checks import one_of
+from nestegg.comparison import VARIANTS, variant
+from nestegg.config import Adaptive, Config, Federation, GroupTable, Privacy, Training
+from nestegg.experiments.definition import Setting
+
+SCALES = ("full", "cpu", "smoke")
+SHARES = (0.34, 0.43, 0.23)  # of the clients in groups 1, 2 and 3
+_TRAINING_SAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "adult": 32_561, "cifar10": 50_000}
+# Methods in which everybody has the smallest budget, and the same with budgets that are all the smallest.
+_SMALLEST = {"dp-fedavg": "dp-fedavg", "adaptive-clipping": "adaptive-clipping"}
+_SMALLEST |= {f"{name}-smallest": name for name in ("paper", "exact", "exact-pld")}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Fewer local epochs, and no more than so many samples of a client, in smaller batches."""
+
+    samples: int
+    batch_size: int
+
+
+# What `cpu` trains on. Adult is small enough to be left as it is.
+REDUCTIONS = {
+    "mnist": Reduction(samples=32, batch_size=16),
+    "fashion-mnist": Reduction(samples=32, batch_size=16),
+    "cifar10": Reduction(samples=16, batch_size=8),
+}
+
+
+def configured(setting: Setting, scale: str, seed: int, data: str | None = None) -> Config:
+    """The configuration of one cell; `nestegg run` would train the same from it."""
+    one_of("--scale", scale, SCALES)
+    setting, samples = scaled(_plain(setting), scale)
+    config = Config(
+        federation=Federation(dataset=setting.dataset, data=data, clients=setting.clients, samples_per_client=samples),
+        training=Training(
+            rounds=setting.rounds,
+            local_epochs=setting.local_epochs,
+            batch_size=setting.batch_size,
+            learning_rate=setting.learning_rate,
+            reproducible=True,
+        ),
+        privacy=Privacy(
+            spending_rate=setting.spending_rate,
+            clip_norm=setting.clip_norm,
+            groups=_groups(setting),
+            adaptive=Adaptive(server_rate=setting.server_rate, server_momentum=setting.server_momentum),
+        ),
+    )
+    return variant(config, setting.method, seed)
+
+
+def scaled(setting: Setting, scale: str) -> tuple[Setting, int | None]:
+    """The setting at a scale, and how many samples a client keeps at most; None is all."""
+    reduction = REDUCTIONS.get(setting.dataset)
+    if scale == "smoke":
+        return _smoke(setting), None
+    if scale == "full" or reduction is None:
+        return setting, None
+    factor = stretch(setting, reduction)
+    small = setting.but(
+        local_epochs=1,
+        batch_size=reduction.batch_size,
+        learning_rate=_rounded(setting.learning_rate * factor),
+        clip_norm=_rounded(setting.clip_norm / factor),
+    )
+    return small, reduction.samples
+
+
+def stretch(setting: Setting, reduction: Reduction) -> float:
+    """How much longer a local step becomes, so that λ × local steps stays, and c × λ with it."""
+    samples = _TRAINING_SAMPLES[setting.dataset] / setting.clients
+    steps = setting.local_epochs * math.ceil(samples / setting.batch_size)
+    return steps / math.ceil(reduction.samples / reduction.batch_size)
+
+
+def stated_reduction(setting: Setting, scale: str) -> str:
+    """One sentence that says what a scale changes."""
+    if scale == "full":
+        return "Nothing is reduced: the paper's setting to the letter."
+    if scale == "smoke":
+        return "A test of the program, not of the paper: digits, ten clients, three rounds, one local epoch."
+    small, samples = scaled(setting, scale)
+    if samples is None:
+        return f"{setting.dataset}: nothing is reduced."
+    return (
+        f"{setting.dataset}: at most {samples} training images a client; {small.local_epochs} local epoch in batches "
+        f"of {small.batch_size} instead of {setting.local_epochs} in batches of {setting.batch_size}; λ = "
+        f"{small.learning_rate:g} instead of {setting.learning_rate:g}, which keeps λ × local steps, and c = "
+        f"{small.clip_norm:g} instead of {setting.clip_norm:g}, which keeps c × λ."
+    )
+
+
+def _plain(setting: Setting) -> Setting:
+    """The same without what its method does not read, so that cells that train the same are the same."""
+    everybody = len(setting.epsilon)
+    if setting.method == "fedavg":
+        return setting.but(epsilon=[1.0] * everybody, clip_norm=1.0)
+    if setting.method in _SMALLEST:
+        return setting.but(method=_SMALLEST[setting.method], epsilon=[min(setting.epsilon)] * everybody)
+    return setting.but(method=one_of("method", setting.method, [*VARIANTS, *_SMALLEST]))
+
+
+def _smoke(setting: Setting) -> Setting:
+    rounds = 3
+    return setting.but(
+        dataset="digits",
+        clients=10,
+        rounds=rounds,
+        local_epochs=1,
+        batch_size=16,
+        learning_rate=0.1,
+        clip_norm=setting.clip_norm / 100.0,
+        transition=[max(1, round(transition * rounds / setting.rounds)) for transition in setting.transition],
+    )
+
+
+def _groups(setting: Setting) -> list[GroupTable]:
+    """The paper's three groups; methods that never save do not say how they would."""
+    saves = VARIANTS[setting.method]["method"] == "spend-as-you-go"
+    lists = zip(SHARES, setting.epsilon, setting.saving_rate, setting.transition, strict=True)
+    return [
+        GroupTable(
+            name=f"group {i}",
+            epsilon=float(epsilon),
+            share=share,
+            saving_rate=float(rate) if saves else None,
+            transition=transition if saves else None,
+        )
+        for i, (share, epsilon, rate, transition) in enumerate(lists, 1)
+    ]
+
+
+def _rounded(value: float) -> float:
+    """Four digits: no reader wants more, and no hash should depend on more."""
+    return float(f"{value:.4g}")

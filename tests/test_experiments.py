@@ -1,0 +1,418 @@
+"""The paper's evaluation: what its files say, what cells are, and what verdicts follow."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nestegg.config import Config, changed
+from nestegg.experiments import cells as cells_module
+from nestegg.experiments import definition, runner
+from nestegg.experiments.cells import Cell, Store, hash_of, measure
+from nestegg.experiments.definition import Row, load, names
+from nestegg.experiments.outcomes import Duel, Line, Number, outcome_of
+from nestegg.experiments.scales import configured, scaled, stated_reduction
+from nestegg.runs import start_run
+
+from .conftest import Run
+
+PAPER = Path(__file__).parents[2] / "shared" / "paper.tex"
+
+
+def config_of(name: str, row: int = 0, column: str = "idp-fedavg", scale: str = "smoke", seed: int = 0) -> Config:
+    experiment = load(name)
+    wanted = next(one for one in experiment.columns if one.name == column)
+    return configured(experiment.cell(experiment.rows[row], wanted), scale, seed)
+
+
+@pytest.fixture(scope="module")
+def cell() -> Cell:
+    return measure(config_of("table-accuracy"))
+
+
+# What the files say.
+
+
+def test_every_table_and_figure_of_the_paper_is_there() -> None:
+    figures = ["figure-accuracy", "figure-spending", "figure-training-loss", "figure-more-rounds"]
+    tables = ["table-accuracy", "table-more-rounds", "table-strict-budgets", "table-strict-uniform", "table-clients"]
+    tables += ["table-saving-rates", "table-transitions", "table-cifar10"]
+    assert {*figures, *tables, "figure-strict-budgets"} | {"tuning-clip", "tuning-adaptive"} == set(names())
+
+
+@pytest.mark.skipif(not PAPER.exists(), reason="the paper's source is not beside the project")
+def test_the_papers_numbers_are_the_papers() -> None:
+    text = PAPER.read_text()
+    for name in names():
+        experiment = load(name)
+        if found := re.search(r"\((tab:\w+)\)", experiment.source):
+            (table,) = [part for part in text.split(r"\begin{table}") if rf"\label{{{found[1]}}}" in part]
+            table = table.split(r"\end{table}")[0]
+            for row in experiment.rows:
+                for number in row.paper.values():
+                    assert any(form in table for form in (f"{number:g}", f"{number:.2f}")), (name, row.name, number)
+
+
+def test_the_main_table_is_the_papers_setting_to_the_letter() -> None:
+    fmnist, mnist, adult = (config_of("table-accuracy", row, "ours", "full") for row in range(3))
+    for config, clients, epochs, batch, rate in ((fmnist, 100, 30, 125, 0.001), (adult, 80, 5, 32, 0.01)):
+        assert config.federation.clients == clients
+        assert config.federation.samples_per_client is None
+        assert (config.federation.partition, config.federation.dirichlet) == ("dirichlet", 0.1)
+        training = config.training
+        assert (training.rounds, training.local_epochs, training.batch_size) == (25, epochs, batch)
+        assert (training.learning_rate, training.momentum, training.schedule) == (rate, 0.9, "cosine")
+        privacy = config.privacy
+        assert (privacy.spending_rate, privacy.clip_norm, privacy.delta) == (0.9, 250, 1e-5)
+        assert (privacy.clipping, privacy.clip_unit, privacy.composition) == ("per-layer", "gradient", "paper")
+        assert [group.share for group in privacy.groups] == [0.34, 0.43, 0.23]
+        assert [group.transition for group in privacy.groups] == [13] * 3
+    assert [group.epsilon for group in mnist.privacy.groups] == [10, 15, 20]
+    assert [group.saving_rate for group in fmnist.privacy.groups] == [0.5, 0.6, 0.7]
+    assert [group.saving_rate for group in adult.privacy.groups] == [0.6, 0.7, 0.8]
+
+
+@pytest.mark.parametrize("name", names())
+def test_cpu_scale_changes_only_what_it_states(name: str) -> None:
+    experiment = load(name)
+    for row in experiment.shown_rows():
+        for column in experiment.columns:
+            setting = experiment.cell(row, column)
+            small, samples = scaled(setting, "cpu")
+            kept = ("method", "dataset", "clients", "rounds", "epsilon", "saving_rate", "transition", "spending_rate")
+            assert all(getattr(small, key) == getattr(setting, key) for key in kept)
+            assert math.isclose(
+                small.clip_norm * small.learning_rate, setting.clip_norm * setting.learning_rate, rel_tol=2e-3
+            )
+            sentence = stated_reduction(setting, "cpu")
+            if samples is None:
+                assert small == setting
+                assert "nothing is reduced" in sentence
+            else:
+                steps = math.ceil(samples / small.batch_size) * small.local_epochs
+                images = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}[setting.dataset]
+                theirs = math.ceil(images / setting.clients / setting.batch_size) * setting.local_epochs
+                assert math.isclose(steps * small.learning_rate, theirs * setting.learning_rate, rel_tol=2e-3)
+                for number in (samples, small.batch_size, f"{small.learning_rate:g}", f"{small.clip_norm:g}"):
+                    assert str(number) in sentence
+
+
+def test_rows_appear_again_at_the_chosen_clip_norm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definition, "chosen_clip_norms", lambda: {"mnist": 1000.0})
+    shown = load("table-accuracy").shown_rows()
+    assert [row.name for row in shown] == ["fmnist", "mnist", "mnist-chosen", "adult"]
+    assert [row.label for row in shown][1:3] == ["MNIST, c = 250 (stated)", "MNIST, c = 1000 (chosen)"]
+    assert [row.setting["clip_norm"] for row in shown] == [250, 250, 1000, 250]
+    assert shown[1].paper == shown[2].paper
+
+
+def test_no_reported_seed_takes_part_in_a_choice() -> None:
+    for name in names():
+        seeds = load(name).seeds
+        assert seeds == ([100] if name.startswith("tuning") else [0, 1, 2])
+
+
+def test_an_experiment_is_added_by_adding_a_file(run: Run, tmp_path: Path) -> None:
+    text = (definition.FOLDER / "10-table-clients.toml").read_text()
+    (tmp_path / "mine.toml").write_text(text.replace("Number of clients", "My own"))
+    assert load(str(tmp_path / "mine.toml")).title == "My own"
+    out = ("--results", tmp_path / "results", "--out", tmp_path / "out")
+    result = run("reproduce", tmp_path / "mine.toml", "--scale", "smoke", "--seeds", 1, "--jobs", 1, *out)
+    assert result.code == 0
+    assert "My own" in result.out
+    assert (tmp_path / "out" / "mine.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("rounds = 25", "rounds = 25\nround = 3", "round is not a known key. Did you mean 'rounds'?"),
+        ("rounds = 25\n", "", "rounds is missing"),
+        ("ours = 73.34", "our = 73.34", "our' must be one of"),
+        ('shows = "accuracy"', 'shows = "everything"', "shows = 'everything'"),
+        ('method = "paper"', 'method = "papr"', "method = 'papr' must be one of"),
+        ('rival = "idp-fedavg"', 'rival = "idp"', "rival = 'idp' must be one of"),
+        ("[0.5, 0.6, 0.7]", "[0.5, 0.6]", "saving_rate"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_sentence(run: Run, tmp_path: Path, old: str, new: str, words: str) -> None:
+    text = (definition.FOLDER / "10-table-clients.toml").read_text()
+    assert old in text
+    (tmp_path / "mine.toml").write_text(text.replace(old, new))
+    result = run("reproduce", tmp_path / "mine.toml", "--scale", "smoke", "--out", tmp_path / "out")
+    assert result.code == 2
+    assert words in result.err
+    assert "Traceback" not in result.err
+    assert not (tmp_path / "out").exists()
+
+
+# Cells.
+
+
+def test_a_cell_is_what_a_run_of_its_configuration_gives(cell: Cell, tmp_path: Path) -> None:
+    summary = start_run(config_of("table-accuracy"), tmp_path / "run")
+    assert cell.final == pytest.approx(summary["final_accuracy"], abs=1e-3)
+    assert [group["epsilon_here"] for group in summary["groups"]] == pytest.approx(cell.epsilon_spent, rel=1e-3)
+    curve = [json.loads(line)["accuracy"] for line in (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()]
+    assert cell.accuracy == pytest.approx(curve, abs=1e-3)
+    assert len(cell.training_loss) == len(curve)
+
+
+def test_cells_that_train_the_same_are_the_same() -> None:
+    def hashes(column: str, *rows: tuple[str, int]) -> set[str]:
+        return {hash_of(config_of(name, row, column, "cpu")) for name, row in rows}
+
+    assert len(hashes("dp-fedavg", ("table-accuracy", 0), ("table-strict-uniform", 0))) == 1
+    assert len(hashes("fedavg", ("table-accuracy", 0), ("table-saving-rates", 4), ("table-transitions", 5))) == 1
+    assert len(hashes("idp-fedavg", ("table-accuracy", 0), ("table-transitions", 4), ("table-transitions", 5))) == 1
+    assert len(hashes("ours", ("table-transitions", 4), ("table-transitions", 5))) == 2
+    assert hashes("exact", ("table-accuracy", 0)) != hashes("exact-pld", ("table-accuracy", 0))
+
+
+def test_a_hash_does_not_know_the_seed_or_where_things_are() -> None:
+    config = config_of("table-accuracy")
+    others = [
+        changed(config, "training", seed=5),
+        changed(config, "training", workers=2),
+        changed(config, "federation", data="/elsewhere"),
+    ]
+    assert {hash_of(one) for one in others} == {hash_of(config)}
+    assert hash_of(changed(config, "privacy", clip_norm=9.0)) != hash_of(config)
+
+
+def test_a_store_gives_back_what_it_was_given(cell: Cell, tmp_path: Path) -> None:
+    store, config = Store(tmp_path), config_of("table-accuracy")
+    assert store.get(config) is None
+    store.put(cell)
+    assert store.get(config) == cell
+    assert store.get(changed(config, "training", seed=1)) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: text.replace('"accuracy": [1', '"accuracy": [2'),
+        lambda text: text.replace('"seed": 0', '"seed": 1', 1),
+        lambda text: text.replace('"format": 1', '"format": 2'),
+        lambda text: "[1, 2]",
+        lambda text: '{"format": 1}',
+    ],
+)
+def test_a_damaged_cell_is_run_again_and_nothing_else(cell: Cell, tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
+    store, config, other = Store(tmp_path), config_of("table-accuracy"), config_of("table-accuracy", column="fedavg")
+    store.put(cell)
+    store.put(measure(other))
+    before = store.path(other).stat().st_mtime_ns
+    broken = damage(store.path(config).read_text())
+    assert broken != store.path(config).read_text()
+    store.path(config).write_text(broken)
+    assert store.get(config) is None
+    ran: list[Cell] = []
+    runner.run_cells([config, other], store, 1, lambda _, done: ran.append(done))
+    assert [done.hash for done in ran] == [cell.hash]
+    assert store.get(config) is not None
+    assert store.path(other).stat().st_mtime_ns == before
+
+
+def test_processes_change_no_result(tmp_path: Path) -> None:
+    configs = [config_of("table-accuracy", column=name) for name in ("fedavg", "idp-fedavg", "ours")]
+    results = []
+    for jobs in (1, 2):
+        store = Store(tmp_path / str(jobs))
+        runner.run_cells(configs, store, jobs, lambda *_: None)
+        results.append([store.get(config) for config in configs])
+    for one, two in zip(*results, strict=True):
+        assert one is not None
+        assert two is not None
+        assert (one.accuracy, one.training_loss) == (two.accuracy, two.training_loss)
+
+
+# Verdicts.
+
+
+def entry(paper: float | None, *finals: float, asked: int | None = None) -> Number:
+    made = tuple(
+        Cell(format=1, hash="h", seed=seed, config={}, accuracy=[final], training_loss=[None], epsilon=[],
+             epsilon_spent=[], seconds=0.0, digest="")
+        for seed, final in enumerate(finals)
+    )  # fmt: skip
+    return Number(paper, "h", made, len(finals) if asked is None else asked)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "verdict"),
+    [
+        ([entry(70, 72.9), entry(60, 57.1)], "agrees in value"),
+        ([entry(70, 74), entry(60, 60)], "agrees in order of methods"),
+        ([entry(70, 65, 83), entry(60, 60, 60)], "agrees in value"),  # 4 points off, and a deviation of 12.7
+        ([entry(70, 50), entry(60, 55)], "does not agree"),
+        ([entry(70.3, 50), entry(70, 55)], "agrees in order of methods"),  # the paper has them 0.3 points apart
+        ([entry(70.5, 50), entry(70, 55)], "does not agree"),
+        ([entry(70, 50), entry(60, 50)], "does not agree"),
+        ([entry(None, 50)], "the paper states no number"),
+        ([entry(70, asked=3), entry(60, asked=3)], "not run"),
+        ([entry(70, 70, asked=3), entry(60, asked=3)], "not all of it run"),
+        ([entry(70, 70, asked=3), entry(60, 60, asked=3)], "agrees in value (1 of 3 seeds)"),
+        ([entry(70, 70, 40, asked=3), entry(60, 60, asked=3)], "agrees in value (1 of 3 seeds)"),
+    ],
+)
+def test_verdicts_follow_the_stated_rule(numbers: list[Number], verdict: str) -> None:
+    line = Line(Row(name="r", label="R"), {str(i): number for i, number in enumerate(numbers)}, ())
+    assert line.verdict == verdict
+
+
+def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
+    experiment, store = load("table-cifar10"), Store(tmp_path)
+    finals = {"idp-fedavg": (50.0, 60.0, 55.0), "ours": (51.0, 62.0, 58.0), "exact": (50.9, 60.8, 56.1)}
+    for column in experiment.columns:
+        for seed, final in enumerate(finals.get(column.name, ())):
+            config = configured(experiment.cell(experiment.rows[0], column), "smoke", seed)
+            made = cell.model_copy(
+                update={"hash": hash_of(config), "seed": seed, "accuracy": [0.0, 0.0, final], "digest": ""}
+            )
+            store.put(made.model_copy(update={"digest": cells_module._digest(made)}))
+    outcome = outcome_of("table-cifar10", experiment, "smoke", [0, 1, 2], store)
+    ours, exact = outcome.lines[0].duels
+    # Differences 1, 2, 3: t = 2 / (1 / √3) with two degrees of freedom.
+    t = 2.0 * math.sqrt(3.0)
+    assert ours.ahead == pytest.approx(2.0)
+    assert ours.p == pytest.approx(1.0 - t / math.sqrt(2.0 + t * t))
+    assert ours.verdict == "cannot be told apart"
+    assert (exact.method, exact.rival, exact.seeds) == ("exact", "idp-fedavg", 3)
+    assert exact.p is not None
+    assert exact.verdict == ("beats" if exact.p < 0.05 else "cannot be told apart") == "beats"
+    assert Duel("a", "b", -1.0, 0.01, 3).verdict == "is beaten by"
+    assert Duel("a", "b", 1.0, None, 1).verdict == "one seed, no test"
+
+
+# The command.
+
+
+def test_everything_at_smoke_scale_and_again_from_its_cells(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ("--scale", "smoke", "--seeds", 1, "--results", tmp_path / "results", "--out", tmp_path / "out")
+    result = run("reproduce", "all", "--jobs", 2, *where)
+    assert result.code == 0
+    for name in names():
+        assert load(name).title in result.out
+        for suffix in ("csv", "md", "png", "svg"):
+            assert (tmp_path / "out" / f"{name}.{suffix}").stat().st_size > 0
+    assert "not run" not in (tmp_path / "out" / "index.html").read_text()
+    assert "A test of the program" in result.out
+
+    def refuse(config: Config) -> Cell:
+        raise AssertionError("nothing is missing")
+
+    monkeypatch.setattr(runner, "measure", refuse)
+    again = run("reproduce", "all", "--jobs", 1, *where)
+    assert again.code == 0
+    assert again.out.replace(" ", "") == result.out.replace(" ", "")
+
+
+def test_redraw_trains_nothing_and_says_what_is_missing(run: Run, tmp_path: Path) -> None:
+    where = ("--scale", "smoke", "--results", tmp_path / "results", "--out", tmp_path / "out")
+    result = run("reproduce", "table-cifar10", "--redraw", *where)
+    assert result.code == 0
+    assert "not run" in result.out
+    assert not (tmp_path / "results").exists()
+
+
+def reproducing(folder: Path, jobs: int) -> subprocess.Popen[str]:
+    """A real process at work on cells, with a line on stderr for each."""
+    where = ["--scale", "smoke", "--results", str(folder / "results"), "--out", str(folder / "out")]
+    return subprocess.Popen(
+        [sys.executable, "-m", "nestegg", "reproduce", "table-clients", "--jobs", str(jobs), *where],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+        start_new_session=True,
+    )
+
+
+def lines_until(process: subprocess.Popen[str], start: str) -> list[str]:
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if line.startswith(start):
+            break
+    return said
+
+
+def test_a_killed_run_goes_on_with_the_next_cell(run: Run, tmp_path: Path) -> None:
+    with reproducing(tmp_path, jobs=1) as process:
+        lines_until(process, "2 of")
+        process.kill()
+    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "results" / "cells").glob("*.json")}
+    assert len(done) >= 2
+    where = ("--scale", "smoke", "--results", tmp_path / "results", "--out", tmp_path / "out")
+    result = run("reproduce", "table-clients", "--jobs", 1, *where)
+    assert result.code == 0
+    assert f"{len(done)} of 24 cells are there." in result.err
+    assert all(path.stat().st_mtime_ns == written for path, written in done.items())
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interruption_keeps_what_is_done(tmp_path: Path, jobs: int) -> None:
+    with reproducing(tmp_path, jobs) as process:
+        said = lines_until(process, "2 of")
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr is not None
+        said += process.stderr.readlines()
+        assert process.wait() == 3, "".join(said)
+    assert "Finished cells are kept; the same command goes on." in said[-1]
+    assert "Traceback" not in "".join(said)
+    assert len(list((tmp_path / "results" / "cells").glob("*.json"))) >= 2
+    assert not list((tmp_path / "results" / "cells").glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("table-acuracy",), "table or figure = 'table-acuracy' must be one of"),
+        (("table-acuracy",), "Did you mean 'table-accuracy'?"),
+        ((), "name a table or figure"),
+        (("table-accuracy", "--scale", "small"), "--scale = 'small' must be one of full, cpu, smoke."),
+        (("table-accuracy", "--only", "minst"), "Did you mean 'mnist'?"),
+        (("table-accuracy", "--seeds", "0"), "--seeds = 0 must be a whole number"),
+        (("table-accuracy", "--jobs", "0"), "--jobs = 0 must be a whole number"),
+        (("missing.toml",), "missing.toml cannot be read"),
+    ],
+)
+def test_mistakes_are_one_sentence(run: Run, tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
+    result = run("reproduce", *arguments, "--results", tmp_path / "results", "--out", tmp_path / "out")
+    assert result.code == 2
+    assert words in result.err
+    assert "Traceback" not in result.err
+    assert not (tmp_path / "results").exists()
+
+
+def test_missing_data_is_named_before_anything_is_trained(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("NESTEGG_DATA", "XDG_CACHE_HOME"):
+        monkeypatch.setenv(variable, str(tmp_path / "nothing"))
+    result = run("reproduce", "table-cifar10", "--results", tmp_path / "results", "--out", tmp_path / "out")
+    assert result.code == 2
+    assert "nestegg data get cifar10" in result.err
+    assert "cifar-10-python.tar.gz" in result.err
+    assert not (tmp_path / "results").exists()
+
+
+def test_the_list_counts_what_is_done(run: Run, tmp_path: Path) -> None:
+    result = run("reproduce", "--list", "--scale", "smoke", "--results", tmp_path)
+    assert result.code == 0
+    assert all(name in result.out for name in names())
+    assert re.search(r"table-cifar10 .* 0 of 18", result.out)
