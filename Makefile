@@ -7,11 +7,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench soak format clean
+.PHONY: help demo test results bench soak format clean
 
 help:
 	@echo "make demo     train six methods on embedded data and compare them; a run refused for lack of budget"
 	@echo "make test     style, types, architecture and tests"
+	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes docs/results.md"
 	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
 	@echo "make soak     a thousand kill -9 and a million clients for the ledger; takes half an hour"
 	@echo "make format   let ruff rewrite the sources"
@@ -55,6 +56,10 @@ test: $(VENV)/full
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+results: $(VENV)/base
+	@$(BIN)/nestegg reproduce all --scale cpu
+	@$(BIN)/python docs/results.py
 
 bench: $(VENV)/full
 	@$(BIN)/python -m bench.run

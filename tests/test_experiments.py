@@ -45,7 +45,12 @@ def test_every_table_and_figure_of_the_paper_is_there() -> None:
     figures = ["figure-accuracy", "figure-spending", "figure-training-loss", "figure-more-rounds"]
     tables = ["table-accuracy", "table-more-rounds", "table-strict-budgets", "table-strict-uniform", "table-clients"]
     tables += ["table-saving-rates", "table-transitions", "table-cifar10"]
-    assert {*figures, *tables, "figure-strict-budgets"} | {"tuning-clip", "tuning-adaptive"} == set(names())
+    assert {*figures, *tables, "figure-strict-budgets"} | {
+        "tuning-clip",
+        "tuning-adaptive",
+        "clip-unit",
+        "clip-choice",
+    } == set(names())
 
 
 @pytest.mark.skipif(not PAPER.exists(), reason="the paper's source is not beside the project")
@@ -89,9 +94,8 @@ def test_cpu_scale_changes_only_what_it_states(name: str) -> None:
             small, samples = scaled(setting, "cpu")
             kept = ("method", "dataset", "clients", "rounds", "epsilon", "saving_rate", "transition", "spending_rate")
             assert all(getattr(small, key) == getattr(setting, key) for key in kept)
-            assert math.isclose(
-                small.clip_norm * small.learning_rate, setting.clip_norm * setting.learning_rate, rel_tol=2e-3
-            )
+            stretch = small.learning_rate / setting.learning_rate if setting.clip_unit == "gradient" else 1.0
+            assert math.isclose(small.clip_norm * stretch, setting.clip_norm, rel_tol=2e-3)
             sentence = stated_reduction(setting, "cpu")
             if samples is None:
                 assert small == setting
@@ -101,8 +105,10 @@ def test_cpu_scale_changes_only_what_it_states(name: str) -> None:
                 images = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}[setting.dataset]
                 theirs = math.ceil(images / setting.clients / setting.batch_size) * setting.local_epochs
                 assert math.isclose(steps * small.learning_rate, theirs * setting.learning_rate, rel_tol=2e-3)
-                for number in (samples, small.batch_size, f"{small.learning_rate:g}", f"{small.clip_norm:g}"):
+                times = f"{small.learning_rate / setting.learning_rate:.4g} times"
+                for number in (samples, small.batch_size, f"{small.learning_rate:g}", f"λ {times} larger"):
                     assert str(number) in sentence
+                assert (f"c {times} smaller" in sentence) == (setting.clip_unit == "gradient")
 
 
 def test_rows_appear_again_at_the_chosen_clip_norm(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,12 +15,12 @@ from nestegg.experiments.definition import load
 from nestegg.experiments.outcomes import outcome_of
 from nestegg.experiments.outputs import write_outcome, write_page
 from nestegg.experiments.runner import run_cells
+from nestegg.experiments.scales import configured
 from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, make_page
 from nestegg.runs import start_run
 
 from .browser import Visit, find_browser, visit
-from .test_experiments import configured
 
 DIGITS = Path(__file__).parent.parent / "examples" / "digits.toml"
 

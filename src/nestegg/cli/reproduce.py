@@ -30,6 +30,7 @@ def reproduce(
     seeds: Annotated[int | None, typer.Option(help="How many of the experiment's seeds; all by default.")] = None,
     only: Annotated[str | None, typer.Option(metavar="NAME", help="The rows of one dataset, or one row.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Cells at a time; one for each core by default.")] = None,
+    device: Annotated[str, typer.Option(help="Where to train: cpu, or cuda for the paper's own scale.")] = "cpu",
     data: Annotated[str | None, typer.Option(metavar="DIR", help="Where the datasets lie.")] = None,
     results: Annotated[Path, typer.Option(metavar="DIR", help="Finished cells, and where new ones go.")] = Path(
         "results"
@@ -41,6 +42,7 @@ def reproduce(
     show_list: Annotated[bool, typer.Option("--list", help="List the tables and figures, and stop.")] = False,
 ) -> None:
     """Run the paper's evaluation, cell by cell; what is finished is not run again."""
+    from nestegg.config import changed
     from nestegg.experiments import definition
     from nestegg.experiments.cells import Store
     from nestegg.experiments.outcomes import outcome_of
@@ -59,8 +61,11 @@ def reproduce(
     names = definition.names() if name == "all" else [name]
     experiments = {definition.name_of(Path(one)): definition.load(one).only(only) for one in names}
     chosen = {one: _seeds(experiment, seeds) for one, experiment in experiments.items()}
-    jobs = cores() if jobs is None else whole("--jobs", jobs, 1, 256)
-    configs = _configs(experiments, chosen, scale, data)
+    jobs = (cores() if device == "cpu" else 1) if jobs is None else whole("--jobs", jobs, 1, 256)
+    configs = [
+        changed(changed(config, "federation", data=data), "training", device=device)
+        for config in _configs(experiments, chosen, scale)
+    ]
     make_folder(out)
     store = Store(results)
     if not redraw:
@@ -74,16 +79,14 @@ def reproduce(
     console.print(f"Tables, charts and a page: {escape(str(page))}", highlight=False, soft_wrap=True)
 
 
-def _configs(
-    experiments: dict[str, Experiment], seeds: dict[str, list[int]], scale: str, data: str | None
-) -> list[Config]:
+def _configs(experiments: dict[str, Experiment], seeds: dict[str, list[int]], scale: str) -> list[Config]:
     """Every cell once, the first seed of everything first."""
     from nestegg.experiments.cells import hash_of
     from nestegg.experiments.outcomes import configs_of
 
     wanted: dict[tuple[int, int, str], Config] = {}
     for name, experiment in experiments.items():
-        made = configs_of(experiment, scale, seeds[name], data)
+        made = configs_of(experiment, scale, seeds[name])
         if experiment.shows != "spending":  # plans alone say it
             for configs in made.values():
                 for order, config in enumerate(configs):

@@ -14,7 +14,6 @@ import torch
 
 from nestegg.config import Config, changed, to_toml
 from nestegg.errors import InputError
-from nestegg.experiments.scales import configured
 from nestegg.files import write_atomically
 from nestegg.planning import Plan
 from nestegg.roster import make_plan
@@ -26,8 +25,6 @@ from nestegg.training.local import Samples
 _HASH = 12  # digits of a hash that are shown, and name a file
 CURVE_SAMPLES = 1000  # of the test data, for every round but the last, which is measured on all of it
 LOSS_SAMPLES = 4  # of every client, for the mean training loss
-
-__all__ = ["CURVE_SAMPLES", "LOSS_SAMPLES", "Cell", "Store", "configured", "hash_of", "measure"]
 
 
 class Cell(Section):

@@ -27,6 +27,7 @@ class Setting(Section):
     batch_size: int
     learning_rate: float
     clip_norm: float
+    clip_unit: Literal["gradient", "update"] = "gradient"
     spending_rate: float
     epsilon: list[float] = _GROUPS
     saving_rate: list[float] = _GROUPS

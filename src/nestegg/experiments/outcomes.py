@@ -134,12 +134,10 @@ class Outcome:
         return list(dict.fromkeys(stated_reduction(setting, self.scale) for setting in rows))
 
 
-def configs_of(
-    experiment: Experiment, scale: str, seeds: Sequence[int], data: str | None = None
-) -> dict[tuple[str, str], list[Config]]:
+def configs_of(experiment: Experiment, scale: str, seeds: Sequence[int]) -> dict[tuple[str, str], list[Config]]:
     """Every cell's configuration, by row, column and seed."""
     return {
-        (row.name, column.name): [configured(experiment.cell(row, column), scale, seed, data) for seed in seeds]
+        (row.name, column.name): [configured(experiment.cell(row, column), scale, seed) for seed in seeds]
         for row in experiment.shown_rows()
         for column in experiment.columns
     }

@@ -34,12 +34,12 @@ REDUCTIONS = {
 }
 
 
-def configured(setting: Setting, scale: str, seed: int, data: str | None = None) -> Config:
+def configured(setting: Setting, scale: str, seed: int) -> Config:
     """The configuration of one cell; `nestegg run` would train the same from it."""
     one_of("--scale", scale, SCALES)
     setting, samples = scaled(_plain(setting), scale)
     config = Config(
-        federation=Federation(dataset=setting.dataset, data=data, clients=setting.clients, samples_per_client=samples),
+        federation=Federation(dataset=setting.dataset, clients=setting.clients, samples_per_client=samples),
         training=Training(
             rounds=setting.rounds,
             local_epochs=setting.local_epochs,
@@ -50,6 +50,7 @@ def configured(setting: Setting, scale: str, seed: int, data: str | None = None)
         privacy=Privacy(
             spending_rate=setting.spending_rate,
             clip_norm=setting.clip_norm,
+            clip_unit=setting.clip_unit,
             groups=_groups(setting),
             adaptive=Adaptive(server_rate=setting.server_rate, server_momentum=setting.server_momentum),
         ),
@@ -69,7 +70,7 @@ def scaled(setting: Setting, scale: str) -> tuple[Setting, int | None]:
         local_epochs=1,
         batch_size=reduction.batch_size,
         learning_rate=_rounded(setting.learning_rate * factor),
-        clip_norm=_rounded(setting.clip_norm / factor),
+        clip_norm=_rounded(setting.clip_norm / (factor if setting.clip_unit == "gradient" else 1.0)),
     )
     return small, reduction.samples
 
@@ -90,11 +91,12 @@ def stated_reduction(setting: Setting, scale: str) -> str:
     small, samples = scaled(setting, scale)
     if samples is None:
         return f"{setting.dataset}: nothing is reduced."
+    times = f"{small.learning_rate / setting.learning_rate:.4g}"
+    clip = f", and c {times} times smaller, which keeps c × λ" if setting.clip_unit == "gradient" else ""
     return (
         f"{setting.dataset}: at most {samples} training images a client; {small.local_epochs} local epoch in batches "
-        f"of {small.batch_size} instead of {setting.local_epochs} in batches of {setting.batch_size}; λ = "
-        f"{small.learning_rate:g} instead of {setting.learning_rate:g}, which keeps λ × local steps, and c = "
-        f"{small.clip_norm:g} instead of {setting.clip_norm:g}, which keeps c × λ."
+        f"of {small.batch_size} instead of {setting.local_epochs} in batches of {setting.batch_size}; λ {times} times "
+        f"larger, {small.learning_rate:g}, which keeps λ × local steps{clip}."
     )
 
 
