@@ -11,11 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from nestegg.config import Config, changed
 from nestegg.experiments import cells as cells_module
-from nestegg.experiments import definition, runner
+from nestegg.experiments import definition, outcomes, runner
 from nestegg.experiments.cells import Cell, Store, hash_of, measure
 from nestegg.experiments.definition import Row, load, names
 from nestegg.experiments.outcomes import Duel, Line, Number, outcome_of
@@ -54,16 +55,24 @@ def test_every_table_and_figure_of_the_paper_is_there() -> None:
 
 
 @pytest.mark.skipif(not PAPER.exists(), reason="the paper's source is not beside the project")
-def test_the_papers_numbers_are_the_papers() -> None:
-    text = PAPER.read_text()
-    for name in names():
-        experiment = load(name)
-        if found := re.search(r"\((tab:\w+)\)", experiment.source):
-            (table,) = [part for part in text.split(r"\begin{table}") if rf"\label{{{found[1]}}}" in part]
-            table = table.split(r"\end{table}")[0]
-            for row in experiment.rows:
-                for number in row.paper.values():
-                    assert any(form in table for form in (f"{number:g}", f"{number:.2f}")), (name, row.name, number)
+@pytest.mark.parametrize("name", [name for name in names() if name.startswith("table")])
+def test_the_papers_numbers_are_the_papers(name: str) -> None:
+    """Every row's numbers stand, in the order of our columns, in one row of the paper's table."""
+    experiment, text = load(name), PAPER.read_text()
+    (label,) = re.findall(r"\((tab:\w+)\)", experiment.source)
+    (table,) = [part for part in text.split(r"\begin{table}") if rf"\label{{{label}}}" in part]
+    printed = [
+        [float(number) for number in re.findall(r"(?<![\d.])\d\d\.\d+", line)]
+        for line in table.split(r"\end{table}")[0].split(r"\\")
+    ]
+    across = name in ("table-saving-rates", "table-transitions")  # there our rows are the paper's columns
+    for row in experiment.rows:
+        wanted = [row.paper[column.name] for column in experiment.columns if column.name in row.paper]
+        assert wanted
+        if across:
+            wanted = [row.paper["fedavg"], row.paper["ours"], row.paper["idp-fedavg"]]
+        found = [line for line in printed if [number for number in line if number in wanted] == wanted]
+        assert found, (row.name, wanted)
 
 
 def test_the_main_table_is_the_papers_setting_to_the_letter() -> None:
@@ -147,13 +156,21 @@ def test_an_experiment_is_added_by_adding_a_file(run: Run, tmp_path: Path) -> No
         ('method = "paper"', 'method = "papr"', "method = 'papr' must be one of"),
         ('rival = "idp-fedavg"', 'rival = "idp"', "rival = 'idp' must be one of"),
         ("[0.5, 0.6, 0.7]", "[0.5, 0.6]", "saving_rate"),
+        ("rounds = 25", "rounds = 0", "rounds = 0"),
+        ("clip_norm = 250", "clip_norm = nan", "clip_norm = nan"),
+        ("[10, 20, 30]", "[inf, 20, 30]", "epsilon"),
+        ('name = "clients-60"', 'name = "clients-30"', "must not name anything twice"),
+        ('shows = "accuracy"', 'shows = "accuracy"\nseeds = []', "seeds = []"),
+        ('shows = "accuracy"', 'shows = "accuracy"\nseeds = [1, 1]', "must not name anything twice"),
+        ('dataset = "mnist"', 'dataset = "mnst"', "dataset = 'mnst' must be one of"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_sentence(run: Run, tmp_path: Path, old: str, new: str, words: str) -> None:
     text = (definition.FOLDER / "10-table-clients.toml").read_text()
     assert old in text
     (tmp_path / "mine.toml").write_text(text.replace(old, new))
-    result = run("reproduce", tmp_path / "mine.toml", "--scale", "smoke", "--out", tmp_path / "out")
+    where = ("--results", tmp_path / "results", "--out", tmp_path / "out")
+    result = run("reproduce", tmp_path / "mine.toml", "--scale", "smoke", *where)
     assert result.code == 2
     assert words in result.err
     assert "Traceback" not in result.err
@@ -172,6 +189,13 @@ def test_a_cell_is_what_a_run_of_its_configuration_gives(cell: Cell, tmp_path: P
     assert len(cell.training_loss) == len(curve)
 
 
+def test_curves_take_few_test_samples_and_the_end_takes_all(monkeypatch: pytest.MonkeyPatch, cell: Cell) -> None:
+    monkeypatch.setattr(cells_module, "CURVE_SAMPLES", 20)
+    few = measure(config_of("table-accuracy"))
+    assert few.final == cell.final
+    assert few.accuracy[:-1] != cell.accuracy[:-1]
+
+
 def test_cells_that_train_the_same_are_the_same() -> None:
     def hashes(column: str, *rows: tuple[str, int]) -> set[str]:
         return {hash_of(config_of(name, row, column, "cpu")) for name, row in rows}
@@ -180,6 +204,7 @@ def test_cells_that_train_the_same_are_the_same() -> None:
     assert len(hashes("fedavg", ("table-accuracy", 0), ("table-saving-rates", 4), ("table-transitions", 5))) == 1
     assert len(hashes("idp-fedavg", ("table-accuracy", 0), ("table-transitions", 4), ("table-transitions", 5))) == 1
     assert len(hashes("ours", ("table-transitions", 4), ("table-transitions", 5))) == 2
+    assert config_of("table-accuracy", scale="cpu").model.name == "cnn"  # a hash knows the network
     assert hashes("exact", ("table-accuracy", 0)) != hashes("exact-pld", ("table-accuracy", 0))
 
 
@@ -211,6 +236,7 @@ def test_a_store_gives_back_what_it_was_given(cell: Cell, tmp_path: Path) -> Non
         lambda text: text.replace('"seed": 0', '"seed": 1', 1),
         lambda text: text.replace('"format": 1', '"format": 2'),
         lambda text: "[1, 2]",
+        lambda text: "[" * 100_000,
         lambda text: '{"format": 1}',
     ],
 )
@@ -258,9 +284,12 @@ def entry(paper: float | None, *finals: float, asked: int | None = None) -> Numb
 @pytest.mark.parametrize(
     ("numbers", "verdict"),
     [
-        ([entry(70, 72.9), entry(60, 57.1)], "agrees in value"),
+        ([entry(70, 72.9), entry(60, 62)], "agrees in value"),
+        ([entry(70, 71.5), entry(60, 58.6)], "agrees in value"),
+        ([entry(70, 72.9), entry(60, 57.1)], "agrees in order of methods"),  # the difference is 5.8 points off
+        ([entry(34.97, 37.8), entry(35.41, 32.6)], "does not agree"),
         ([entry(70, 74), entry(60, 60)], "agrees in order of methods"),
-        ([entry(70, 65, 83), entry(60, 60, 60)], "agrees in value"),  # 4 points off, and a deviation of 12.7
+        ([entry(70, 66, 82), entry(60, 60, 60)], "agrees in order of methods"),
         ([entry(70, 50), entry(60, 55)], "does not agree"),
         ([entry(70.3, 50), entry(70, 55)], "agrees in order of methods"),  # the paper has them 0.3 points apart
         ([entry(70.5, 50), entry(70, 55)], "does not agree"),
@@ -288,7 +317,7 @@ def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
             )
             store.put(made.model_copy(update={"digest": cells_module._digest(made)}))
     outcome = outcome_of("table-cifar10", experiment, "smoke", [0, 1, 2], store)
-    ours, exact = outcome.lines[0].duels
+    ours, exact = outcome.lines[0].duels  # PLD has no rival here: IDP-FedAvg is planned with RDP
     # Differences 1, 2, 3: t = 2 / (1 / √3) with two degrees of freedom.
     t = 2.0 * math.sqrt(3.0)
     assert ours.ahead == pytest.approx(2.0)
@@ -297,6 +326,11 @@ def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
     assert (exact.method, exact.rival, exact.seeds) == ("exact", "idp-fedavg", 3)
     assert exact.p is not None
     assert exact.verdict == ("beats" if exact.p < 0.05 else "cannot be told apart") == "beats"
+    equal = {column: entry(None, *(final + shift for final in (64.86, 77.5, 68.79))) for column, shift in
+             (("ours", 1.01), ("idp-fedavg", 0.0))}  # fmt: skip
+    tied = outcomes._duel(experiment.columns[3], equal)
+    assert tied is not None
+    assert (tied.ahead, tied.p) == (pytest.approx(1.01), None)
     assert Duel("a", "b", -1.0, 0.01, 3).verdict == "is beaten by"
     assert Duel("a", "b", 1.0, None, 1).verdict == "one seed, no test"
 
@@ -321,9 +355,10 @@ def test_everything_at_smoke_scale_and_again_from_its_cells(
         raise AssertionError("nothing is missing")
 
     monkeypatch.setattr(runner, "measure", refuse)
-    again = run("reproduce", "all", "--jobs", 1, *where)
+    again = run("reproduce", "table-accuracy", "--jobs", 1, *where)
     assert again.code == 0
-    assert again.out.replace(" ", "") == result.out.replace(" ", "")
+    first = again.out[again.out.index("Global test accuracy") : again.out.index("Tables, charts")]
+    assert first.strip() in result.out
 
 
 def test_redraw_trains_nothing_and_says_what_is_missing(run: Run, tmp_path: Path) -> None:
@@ -357,10 +392,13 @@ def lines_until(process: subprocess.Popen[str], start: str) -> list[str]:
     return said
 
 
-def test_a_killed_run_goes_on_with_the_next_cell(run: Run, tmp_path: Path) -> None:
-    with reproducing(tmp_path, jobs=1) as process:
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_killed_run_goes_on_with_the_next_cell(run: Run, tmp_path: Path, jobs: int) -> None:
+    with reproducing(tmp_path, jobs) as process:
         lines_until(process, "2 of")
+        children = psutil.Process(process.pid).children()
         process.kill()
+    assert not psutil.wait_procs(children, timeout=60)[1]  # nobody works on for nobody
     done = {path: path.stat().st_mtime_ns for path in (tmp_path / "results" / "cells").glob("*.json")}
     assert len(done) >= 2
     where = ("--scale", "smoke", "--results", tmp_path / "results", "--out", tmp_path / "out")
@@ -392,6 +430,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path, jobs: int) -> None:
         ((), "name a table or figure"),
         (("table-accuracy", "--scale", "small"), "--scale = 'small' must be one of full, cpu, smoke."),
         (("table-accuracy", "--only", "minst"), "Did you mean 'mnist'?"),
+        (("all", "--only", "adlt"), "Did you mean 'adult'?"),
         (("table-accuracy", "--seeds", "0"), "--seeds = 0 must be a whole number"),
         (("table-accuracy", "--jobs", "0"), "--jobs = 0 must be a whole number"),
         (("missing.toml",), "missing.toml cannot be read"),

@@ -26,6 +26,7 @@ VARIANTS: dict[str, dict[str, str]] = {
     "fedavg": {"method": "fedavg"},
     "dp-fedavg": {"method": "dp-fedavg"},
     "idp-fedavg": {"method": "idp-fedavg"},
+    "idp-fedavg-pld": {"method": "idp-fedavg", "accountant": "pld"},
     "adaptive-clipping": {"method": "adaptive-clipping"},
     "paper": {"method": "spend-as-you-go", "composition": "paper"},
     "exact": {"method": "spend-as-you-go", "composition": "exact"},

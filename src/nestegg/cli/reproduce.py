@@ -59,7 +59,7 @@ def reproduce(
     if name is None:
         raise InputError("name a table or figure, or all of them with `all`; --list shows which there are.")
     names = definition.names() if name == "all" else [name]
-    experiments = {definition.name_of(Path(one)): definition.load(one).only(only) for one in names}
+    experiments = _experiments(names, only)
     chosen = {one: _seeds(experiment, seeds) for one, experiment in experiments.items()}
     jobs = (cores() if device == "cpu" else 1) if jobs is None else whole("--jobs", jobs, 1, 256)
     configs = [
@@ -77,6 +77,17 @@ def reproduce(
         _show(console, outcome)
     page = write_page(out, outcomes, pictures)
     console.print(f"Tables, charts and a page: {escape(str(page))}", highlight=False, soft_wrap=True)
+
+
+def _experiments(names: list[str], only: str | None) -> dict[str, Experiment]:
+    """By name, as far as they have what is asked for."""
+    from nestegg.experiments import definition
+
+    loaded = {definition.name_of(Path(one)): definition.load(one) for one in names}
+    chosen = {name: experiment.only(only) for name, experiment in loaded.items()}
+    if not any(chosen.values()):
+        one_of("--only", only or "", dict.fromkeys(h for experiment in loaded.values() for h in experiment.handles()))
+    return {name: experiment for name, experiment in chosen.items() if experiment is not None}
 
 
 def _configs(experiments: dict[str, Experiment], seeds: dict[str, list[int]], scale: str) -> list[Config]:

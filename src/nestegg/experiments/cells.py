@@ -31,7 +31,7 @@ class Cell(Section):
     """What one run gave.
 
     Attributes:
-        format: of this file.
+        format: of this file, and of all that makes its numbers: who changes what a cell measures, counts it up.
         hash: of the configuration without its seed.
         seed: of data partition, model, cohorts and noise.
         config: all of it.
@@ -75,17 +75,21 @@ class Store:
         path = self.path(config)
         try:
             cell = read(Cell, json.loads(path.read_bytes()), path.name)
-        except (OSError, ValueError, InputError):
+        except (OSError, ValueError, RecursionError, InputError):
             return None
         known = (cell.hash, cell.seed, cell.digest) == (hash_of(config), config.training.seed, _digest(cell))
         return cell if known and len(cell.accuracy) == config.training.rounds else None
 
-    def put(self, cell: Cell) -> None:
-        """Keep a cell: whole, or not at all."""
+    def prepare(self) -> None:
+        """Make the folder: better before the first cell has taken long than after it."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.folder} cannot be made: {error.strerror}.") from None
+
+    def put(self, cell: Cell) -> None:
+        """Keep a cell: whole, or not at all."""
+        self.prepare()
         content = json.dumps(cell.model_dump(), allow_nan=False)
         write_atomically(self.folder / f"{cell.hash}-{cell.seed}.json", content + "\n")
 
@@ -98,7 +102,7 @@ def hash_of(config: Config) -> str:
 def measure(config: Config) -> Cell:
     """Train one cell."""
     started = time.perf_counter()
-    plan = _planned(changed(changed(config, "training", seed=0), "federation", data=None).model_dump_json())
+    plan = plan_of(config)
     task = Task(config, plan)
     accuracy, losses = _train(task, plan)
     content = to_toml(config)
@@ -119,9 +123,13 @@ def measure(config: Config) -> Cell:
     return cell.model_copy(update={"digest": _digest(cell)})
 
 
+def plan_of(config: Config) -> Plan:
+    """The plan of a cell; seeds share theirs, for some plans take long."""
+    return _planned(changed(changed(config, "training", seed=0), "federation", data=None).model_dump_json())
+
+
 @lru_cache(maxsize=64)
 def _planned(config: str) -> Plan:
-    """Plans do not depend on seeds, and some take long."""
     return make_plan(Config.model_validate_json(config))
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from nestegg.checks import one_of
+from nestegg.errors import InputError
 from nestegg.schema import Section, read, read_toml
 
 FOLDER = Path(__file__).parent / "paper"
 REPORTED_SEEDS = (0, 1, 2)
-_GROUPS = Field(min_length=3, max_length=3)
+_Count = Annotated[int, Field(ge=1)]
+_Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Groups = Field(min_length=3, max_length=3)
 
 
 class Setting(Section):
@@ -21,19 +24,19 @@ class Setting(Section):
 
     method: str
     dataset: str
-    clients: int
-    rounds: int
-    local_epochs: int
-    batch_size: int
-    learning_rate: float
-    clip_norm: float
+    clients: _Count
+    rounds: _Count
+    local_epochs: _Count
+    batch_size: _Count
+    learning_rate: _Number
+    clip_norm: _Number
     clip_unit: Literal["gradient", "update"] = "gradient"
-    spending_rate: float
-    epsilon: list[float] = _GROUPS
-    saving_rate: list[float] = _GROUPS
-    transition: list[int] = _GROUPS
-    server_rate: float = 1.0
-    server_momentum: float = 0.0
+    spending_rate: _Number
+    epsilon: list[_Number] = _Groups
+    saving_rate: list[_Number] = _Groups
+    transition: list[_Count] = _Groups
+    server_rate: _Number = 1.0
+    server_momentum: float = Field(default=0.0, ge=0, lt=1)
 
     def but(self, **values: Any) -> Setting:
         """The same with other values."""
@@ -81,11 +84,11 @@ class Experiment(Section):
     claim: str = ""
     shows: Literal["accuracy", "curves", "training-loss", "spending"]
     assumed: list[str] = Field(default_factory=list)
-    seeds: list[int] = Field(default_factory=lambda: list(REPORTED_SEEDS))
+    seeds: list[int] = Field(default_factory=lambda: list(REPORTED_SEEDS), min_length=1)
     chosen_clip: bool = True
     setting: dict[str, Any]
-    columns: list[Column]
-    rows: list[Row]
+    columns: list[Column] = Field(min_length=1)
+    rows: list[Row] = Field(min_length=1)
 
     def cell(self, row: Row, column: Column) -> Setting:
         """The complete setting where a row and a column meet; the column has the last word."""
@@ -98,8 +101,9 @@ class Experiment(Section):
         for row in self.rows:
             setting = self.cell(row, self.columns[0])
             norms = {"": setting.clip_norm}
-            if self.chosen_clip and setting.dataset in chosen_clip_norms():
-                norms["-chosen"] = chosen_clip_norms()[setting.dataset]
+            better = chosen_clip_norms().get(setting.dataset, setting.clip_norm)
+            if self.chosen_clip and setting.clip_unit == "gradient" and better != setting.clip_norm:
+                norms["-chosen"] = better
             for suffix, norm in norms.items():
                 how = f", c = {norm:g} {'(chosen)' if suffix else '(stated)'}" if len(norms) > 1 else ""
                 changes = {
@@ -110,17 +114,20 @@ class Experiment(Section):
                 shown.append(row.model_copy(update=changes))
         return shown
 
-    def only(self, name: str | None) -> Experiment:
-        """The rows of one dataset, or the one row of that name."""
+    def only(self, name: str | None) -> Experiment | None:
+        """The rows of one dataset, or the one row of that name; none if there is none."""
         if name is None:
             return self
-        of = {row.name: self.cell(row, self.columns[0]).dataset for row in self.rows}
-        one_of("--only", name, dict.fromkeys([*of.values(), *of]))
-        return self.model_copy(update={"rows": [row for row in self.rows if name in (row.name, of[row.name])]})
+        rows = [row for row in self.rows if name in (row.name, self.cell(row, self.columns[0]).dataset)]
+        return self.model_copy(update={"rows": rows}) if rows else None
+
+    def handles(self) -> list[str]:
+        """Names by which `only` knows rows."""
+        return list(dict.fromkeys(n for r in self.rows for n in (self.cell(r, self.columns[0]).dataset, r.name)))
 
 
 class Chosen(Section):
-    """Clip norms that suit a dataset better than the paper's, by a choice that no reported seed took part in."""
+    """Clip norms that suit a dataset better than the paper's; `chosen.toml` says how they were chosen."""
 
     clip_norm: dict[str, float]
 
@@ -138,7 +145,7 @@ def names() -> list[str]:
 
 def name_of(path: Path) -> str:
     """The name by which users call the experiment in a file: without the number of ours, without folder and suffix."""
-    return path.stem.split("-", 1)[1] if path.parent == FOLDER else path.stem
+    return path.stem.split("-", 1)[1] if path in _files() else path.stem
 
 
 def load(name: str) -> Experiment:
@@ -148,6 +155,10 @@ def load(name: str) -> Experiment:
         return load(str(next(path for path in _files() if name_of(path) == name)))
     experiment = read_toml(Experiment, Path(name))
     columns = [column.name for column in experiment.columns]
+    shown = [row.name for row in experiment.shown_rows()]
+    for what, values in (("columns", columns), ("rows", shown), ("seeds", experiment.seeds)):
+        if len(set(values)) < len(values):
+            raise InputError(f"{name}: {what} = {', '.join(map(str, values))} must not name anything twice.")
     for column in experiment.columns:
         if column.rival is not None:
             one_of(f"{name}: column {column.name!r}: rival", column.rival, columns)

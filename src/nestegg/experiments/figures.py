@@ -7,11 +7,11 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from nestegg.experiments.cells import plan_of
 from nestegg.experiments.definition import Column
 from nestegg.experiments.outcomes import Line, Outcome
 from nestegg.experiments.scales import configured, scaled
 from nestegg.report.charts import DASHES, LINE_LEGEND
-from nestegg.roster import make_plan
 
 # Okabe and Ito's colours by method; a method and its variant with the smallest budget for all share theirs.
 _COLOURS = {
@@ -25,7 +25,7 @@ _COLOURS = {
     "adaptive-tuned": "#7F7F7F",
 }
 _PANEL = 300
-_MEASURES = {"curves": ("accuracy", "test accuracy, %"), "training-loss": ("training_loss", "mean training loss")}
+_LABELS = {"accuracy": "test accuracy, %", "training_loss": "mean training loss"}
 
 
 def charts(outcome: Outcome) -> dict[str, alt.TopLevelMixin]:
@@ -37,7 +37,7 @@ def charts(outcome: Outcome) -> dict[str, alt.TopLevelMixin]:
         return {}
     if shows == "accuracy":
         return {outcome.name: accuracy_chart(outcome)}
-    return {outcome.name: curves_chart(outcome, *_MEASURES[shows])}
+    return {outcome.name: curves_chart(outcome)}
 
 
 def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
@@ -46,8 +46,9 @@ def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
     colours = alt.Scale(domain=order, range=[_colour(column) for column in outcome.experiment.columns])
     whose = alt.Scale(domain=["ours", "paper"], range=["circle", "diamond"])
     drawn = [line for line in outcome.lines if any(number.cells for number in line.numbers.values())]
-    values = [point["accuracy"] for line in drawn for point in _points(outcome, line)]
-    span = alt.Scale(domain=[max(0.0, min(values) - 3), min(100.0, max(values) + 3)], nice=False, zero=False)
+    points = [point for line in drawn for point in _points(outcome, line)]
+    values = [point[key] for point in points for key in ("accuracy", "low", "high") if key in point]
+    span = alt.Scale(domain=[max(0.0, min(values) - 2), min(100.0, max(values) + 2)], nice=False, zero=False)
     fill = alt.Fill("method:N", scale=colours, legend=None)
     panels = []
     for line in drawn:
@@ -69,41 +70,47 @@ def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
     return chart
 
 
-def curves_chart(outcome: Outcome, measure: str, label: str) -> alt.ConcatChart:
-    """A panel for each row: every method's mean over the seeds, round by round, and where spending begins."""
+def curve_rows(outcome: Outcome, line: Line) -> list[dict[str, Any]]:
+    """Every method's mean over the seeds, round by round."""
+    rows: list[dict[str, Any]] = []
+    for column in outcome.experiment.columns:
+        number = line.numbers[column.name]
+        if number.cells:
+            mean = np.array([getattr(cell, number.measure) for cell in number.cells], np.float64).mean(axis=0)
+            rows += [{"round": t, "value": v, "method": column.label} for t, v in enumerate(mean.tolist(), 1)]
+    return [row for row in rows if np.isfinite(row["value"])]
+
+
+def curves_chart(outcome: Outcome) -> alt.ConcatChart:
+    """A panel for each row: every method's curve, and where spending begins."""
     panels = []
     for line in outcome.lines:
-        rows: list[dict[str, Any]] = []
-        for column in outcome.experiment.columns:
-            if cells := line.numbers[column.name].cells:
-                mean = np.array([getattr(cell, measure) for cell in cells], np.float64).mean(axis=0)
-                rows += [{"round": t, "value": v, "method": column.label} for t, v in enumerate(mean.tolist(), 1)]
-        setting, _ = scaled(outcome.experiment.cell(line.row, outcome.experiment.columns[0]), outcome.scale)
-        starts = sorted(set(setting.transition))
-        panels.append(
-            _panel(outcome, [row for row in rows if np.isfinite(row["value"])], label, line.row.label, starts)
-        )
+        if rows := curve_rows(outcome, line):
+            setting, _ = scaled(outcome.experiment.cell(line.row, outcome.experiment.columns[0]), outcome.scale)
+            label = _LABELS[next(iter(line.numbers.values())).measure]
+            panels.append(_panel(outcome, rows, label, line.row.label, sorted(set(setting.transition))))
     chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=outcome.experiment.question)
     return chart
 
 
-def spending_chart(outcome: Outcome) -> alt.HConcatChart:
+def spending_chart(outcome: Outcome) -> alt.ConcatChart:
     """A panel for each group: ε after every round, method by method, below the group's budget. Plans say it all."""
-    experiment, row = outcome.experiment, outcome.lines[0].row
-    plans = {
-        column.label: make_plan(configured(experiment.cell(row, column), outcome.scale, 0))
-        for column in experiment.columns
-    }
-    panels = []
-    for i, group in enumerate(next(iter(plans.values())).groups):
-        rows = [
-            {"round": t, "value": spent, "method": label}
-            for label, plan in plans.items()
-            for t, spent in enumerate(plan.groups[i].epsilon_spent, 1)
-        ]
-        epsilon = group.group.budget.epsilon
-        panels.append(_panel(outcome, rows, "ε spent", f"{group.group.name}, ε = {epsilon:g}", [], epsilon))
-    chart: alt.HConcatChart = alt.hconcat(*panels, title=experiment.question)
+    experiment, panels = outcome.experiment, []
+    for line in outcome.lines:
+        plans = {
+            column.label: plan_of(configured(experiment.cell(line.row, column), outcome.scale, 0))
+            for column in experiment.columns
+        }
+        for i, group in enumerate(next(iter(plans.values())).groups):
+            rows = [
+                {"round": t, "value": spent, "method": label}
+                for label, plan in plans.items()
+                for t, spent in enumerate(plan.groups[i].epsilon_spent, 1)
+            ]
+            budget = group.group.budget.epsilon
+            title = f"{line.row.label}, {group.group.name}, ε = {budget:g}"
+            panels.append(_panel(outcome, rows, "ε spent", title, [], budget))
+    chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=experiment.question)
     return chart
 
 

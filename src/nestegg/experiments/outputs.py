@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from nestegg.accounting import RdpAccountant, compose
 from nestegg.errors import InputError
-from nestegg.experiments.cells import CURVE_SAMPLES, LOSS_SAMPLES
-from nestegg.experiments.figures import charts
+from nestegg.experiments.cells import CURVE_SAMPLES, LOSS_SAMPLES, plan_of
+from nestegg.experiments.figures import charts, curve_rows
 from nestegg.experiments.outcomes import AGREEMENTS, DUEL_RULE, RULE, Duel, Number, Outcome
 from nestegg.experiments.scales import configured
 from nestegg.files import write_atomically
@@ -16,11 +17,10 @@ from nestegg.planning import epsilon_by_pld
 from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.tables import as_csv, as_html, as_markdown
-from nestegg.roster import make_plan
 
 NUMBERS = ("row", "method", "paper", "ours", "difference", "seeds", "hash", "verdict on the row")
 DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict")
-SPENDING = ("group", "budget ε", "method", "ε spent (RDP)", "ε spent (PLD)", "left (RDP)")
+SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left")
 MEASURED = (
     f"Accuracy is test accuracy after the last round, on all test data; curves use about {CURVE_SAMPLES:,} test "
     f"samples before it, evenly spread, and at most {LOSS_SAMPLES} samples of each client for the training loss."
@@ -50,24 +50,27 @@ def duel_rows(outcome: Outcome) -> list[tuple[str, ...]]:
 def spending_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     """What every group has spent in the end, method by method, by both accountants."""
     rows = []
-    for column in outcome.experiment.columns:
-        plan = make_plan(configured(outcome.experiment.cell(outcome.lines[0].row, column), outcome.scale, 0))
-        for row in plan.groups:
-            budget, spent = row.group.budget.epsilon, row.epsilon_spent[-1]
-            rdp, left = (f"{spent:.3f}", f"{budget - spent:.3f}") if plan.accountant == "rdp" else ("over", "–")
-            rows.append((row.group.name, f"{budget:g}", column.label, rdp, f"{epsilon_by_pld(row):.3f}", left))
+    for line in outcome.lines:
+        for column in outcome.experiment.columns:
+            plan = plan_of(configured(outcome.experiment.cell(line.row, column), outcome.scale, 0))
+            for row in plan.groups:
+                budget = row.group.budget
+                rdp = float(compose(RdpAccountant(), row.charges()).epsilon(budget.delta)[0])
+                pld = epsilon_by_pld(row)
+                left = budget.epsilon - (rdp if plan.accountant == "rdp" else pld)
+                numbers = (f"{rdp:.3f}", f"{pld:.3f}", plan.accountant.upper(), f"{abs(left):.3f}")
+                rows.append((f"{row.group.name}, ε = {budget.epsilon:g}", column.label, *numbers))
     return sorted(rows, key=lambda row: row[0])
 
 
 def wide_rows(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
-    """The table as papers print it: a line for each row, a column for each method; the hash is below its number."""
-    columns = outcome.experiment.columns
-    heads = ["", *(column.label for column in columns), "verdict"]
-    rows = [
-        [line.row.label, *(_entry(line.numbers[column.name]) for column in columns), line.verdict]
-        for line in outcome.lines
-    ]
-    return heads, rows
+    """The table as papers print it, methods across or down, whichever is narrower; a hash is below its number."""
+    columns, lines = outcome.experiment.columns, outcome.lines
+    table = [["", *(column.label for column in columns), "verdict"]]
+    table += [[line.row.label, *(_entry(line.numbers[c.name]) for c in columns), line.verdict] for line in lines]
+    if len(columns) > len(lines):
+        table = [list(row) for row in zip(*table, strict=True)]
+    return table[0], table[1:]
 
 
 def tables(outcome: Outcome) -> list[tuple[Sequence[str], Sequence[Sequence[str]]]]:
@@ -83,6 +86,14 @@ def write_outcome(folder: Path, outcome: Outcome) -> list[Picture]:
     made = tables(outcome)
     numbers = made[0] if outcome.experiment.shows == "spending" else (NUMBERS, number_rows(outcome))
     write_atomically(folder / f"{outcome.name}.csv", as_csv(*numbers))
+    if outcome.experiment.shows in ("curves", "training-loss"):
+        points = [
+            (line.row.label, point["method"], point["round"], f"{point['value']:.4f}")
+            for line in outcome.lines
+            for point in curve_rows(outcome, line)
+        ]
+        curves = as_csv(("row", "method", "round", outcome.experiment.shows), points)
+        write_atomically(folder / f"{outcome.name}-curves.csv", curves)
     write_atomically(folder / f"{outcome.name}.md", "\n".join([f"# {outcome.experiment.title}\n", markdown(outcome)]))
     return list(save_charts(folder, charts(outcome)).values())
 
@@ -115,8 +126,9 @@ def make_folder(folder: Path) -> None:
 
 
 def _summary(outcomes: Sequence[Outcome]) -> str:
-    verdicts = [line.verdict for outcome in outcomes for line in outcome.lines]
-    duels = [duel.verdict for outcome in outcomes for line in outcome.lines for duel in line.duels]
+    lines = [line for outcome in outcomes for line in outcome.lines]
+    verdicts = [line.verdict for line in lines]
+    duels = [*{duel.hashes: duel.verdict for line in lines for duel in line.duels}.values()]  # tables share cells
     numbers = [(f"rows: {kind}", str(sum(one.startswith(kind) for one in verdicts))) for kind in AGREEMENTS]
     numbers += [("comparisons won", str(duels.count("beats"))), ("lost", str(duels.count("is beaten by")))]
     return (
@@ -141,16 +153,17 @@ def _entry(number: Number) -> str:
 def _ours(number: Number) -> str:
     if not number.cells:
         return "not run"
-    spread = f" ± {number.deviation:.2f}" if len(number.cells) > 1 else ""
-    missing = "" if number.complete else f", {len(number.cells)} of {number.asked} seeds"
-    return f"{number.mean:.2f}{spread}{missing}"
+    digits = 2 if number.measure == "accuracy" else 3
+    spread = f" ± {number.deviation:.{digits}f}" if len(number.cells) > 1 else ""
+    missing = "" if number.complete else f" ({len(number.cells)} of {number.asked} seeds)"
+    return f"{number.mean:.{digits}f}{spread}{missing}"
 
 
 def _number_cells(number: Number) -> tuple[str, ...]:
     paper = "–" if number.paper is None else f"{number.paper:.2f}"
     difference = "–" if number.difference is None else f"{number.difference:+.2f}"
-    return paper, _ours(number), difference, " ".join(map(str, number.seeds)) or "–", number.hash
+    return paper, _ours(number), difference, " ".join(map(str, number.values)) or "–", number.hash
 
 
 def _duel_cells(duel: Duel) -> tuple[str, ...]:
-    return f"{duel.ahead:+.2f}", "–" if duel.p is None else f"{duel.p:.3f}", str(duel.seeds), duel.verdict
+    return f"{duel.ahead + 0.0:+.3g}", "–" if duel.p is None else f"{duel.p:.3f}", str(duel.seeds), duel.verdict

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
+from threading import Thread
 
 import torch
 
@@ -28,6 +30,8 @@ def run_cells(configs: Sequence[Config], store: Store, jobs: int, on_cell: OnCel
     missing = [config for config in configs if store.get(config) is None]
     for dataset, place in {(config.federation.dataset, config.federation.data) for config in missing}:
         load_dataset(dataset, place)  # what is not there is said before anything is trained
+    if missing:
+        store.prepare()
     try:
         for config, cell in _measured(missing, jobs):
             store.put(cell)
@@ -64,5 +68,13 @@ def _measured(configs: Sequence[Config], jobs: int) -> Iterator[tuple[Config, Ce
 def _prepare() -> None:
     """A process of the pool: one core, memory that is used again, and no last words when it is interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     keep_memory()
+
+
+def _end_with_parent() -> None:
+    """Nobody would keep the cell of a process whose parent was killed."""
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 from nestegg.checks import one_of
 from nestegg.comparison import VARIANTS, variant
-from nestegg.config import Adaptive, Config, Federation, GroupTable, Privacy, Training
+from nestegg.config import Adaptive, Config, Federation, GroupTable, Model, Privacy, Training
 from nestegg.experiments.definition import Setting
+from nestegg.runs.task import NETWORKS
 
 SCALES = ("full", "cpu", "smoke")
 SHARES = (0.34, 0.43, 0.23)  # of the clients in groups 1, 2 and 3
-_TRAINING_SAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "adult": 32_561, "cifar10": 50_000}
+_TRAINING_SAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
 # Methods in which everybody has the smallest budget, and the same with budgets that are all the smallest.
 _SMALLEST = {"dp-fedavg": "dp-fedavg", "adaptive-clipping": "adaptive-clipping"}
 _SMALLEST |= {f"{name}-smallest": name for name in ("paper", "exact", "exact-pld")}
@@ -40,6 +41,7 @@ def configured(setting: Setting, scale: str, seed: int) -> Config:
     setting, samples = scaled(_plain(setting), scale)
     config = Config(
         federation=Federation(dataset=setting.dataset, clients=setting.clients, samples_per_client=samples),
+        model=Model(name=NETWORKS[setting.dataset]),
         training=Training(
             rounds=setting.rounds,
             local_epochs=setting.local_epochs,
@@ -96,15 +98,17 @@ def stated_reduction(setting: Setting, scale: str) -> str:
     return (
         f"{setting.dataset}: at most {samples} training images a client; {small.local_epochs} local epoch in batches "
         f"of {small.batch_size} instead of {setting.local_epochs} in batches of {setting.batch_size}; λ {times} times "
-        f"larger, {small.learning_rate:g}, which keeps λ × local steps{clip}."
+        f"larger, {small.learning_rate:g}, which keeps λ × local steps{clip}. Momentum has "
+        "fewer steps to build up in, so that clients move less than in the paper."
     )
 
 
 def _plain(setting: Setting) -> Setting:
     """The same without what its method does not read, so that cells that train the same are the same."""
+    one_of("dataset", setting.dataset, NETWORKS)
     everybody = len(setting.epsilon)
     if setting.method == "fedavg":
-        return setting.but(epsilon=[1.0] * everybody, clip_norm=1.0)
+        return setting.but(epsilon=[1.0] * everybody, clip_norm=1.0, clip_unit="gradient")
     if setting.method in _SMALLEST:
         return setting.but(method=_SMALLEST[setting.method], epsilon=[min(setting.epsilon)] * everybody)
     return setting.but(method=one_of("method", setting.method, [*VARIANTS, *_SMALLEST]))

@@ -38,6 +38,7 @@ th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { te
 code { font: .88em ui-monospace, monospace; overflow-wrap: anywhere; }
 #vg-tooltip-element { font: 13px system-ui, sans-serif; }
 @media print { body { max-width: none; padding: 0; font-size: 11pt; } nav { display: none; }
+  .wide, figure { overflow: visible; } table { font-size: 8pt; } th, td { padding: .2rem .35rem; white-space: normal; }
   figure, tr, .summary { break-inside: avoid; } h2 { break-after: avoid; } a { color: inherit; } }
 """
 
@@ -94,7 +95,8 @@ def _section(number: int, part: Part) -> str:
 def _figure(name: str, picture: Picture) -> str:
     definition = {**picture.definition, "background": "transparent"}
     source = json.dumps(definition).replace("<", "\\u003c")  # nothing in it may end the script early
+    title = escape(str(picture.definition.get("title", "")))
     return (
-        f'<figure><div id="{name}">{picture.svg}</div></figure>'
+        f'<figure aria-label="{title}"><div id="{name}">{picture.svg}</div></figure>'
         f'<script type="application/json" data-chart="{name}">{source}</script>'
     )

@@ -36,7 +36,7 @@ def as_html(heads: Sequence[str], rows: Iterable[Sequence[str]], colours: Sequen
         first, *others = text.split("\n")
         return f"<td>{dot}{escape(first)}{''.join(f'<small>{escape(line)}</small>' for line in others)}</td>"
 
-    lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
+    lines = ["".join(f'<th scope="col">{escape(head)}</th>' for head in heads)]
     for number, (first, *others) in enumerate(rows):
         dot = f'<i class="dot" style="background: {colours[number]}"></i>' if number < len(colours) else ""
         lines.append(cell(first, dot) + "".join(map(cell, others)))

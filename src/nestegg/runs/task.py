@@ -26,7 +26,7 @@ from nestegg.runs.payment import Payment
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, State
 
 NOT_FOR_RELEASE = "reproducible run: its noise follows from the seed, so it is not for release"
-_NETWORKS = {"digits": "mlp", "adult": "mlp", "mnist": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet20"}
+NETWORKS = {"digits": "mlp", "adult": "mlp", "mnist": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet20"}
 
 OnRound = Callable[[RoundReport], None]
 Say = Callable[[str], None]
@@ -42,7 +42,7 @@ class Task:
         _check_device(training.device)
         self.data: Dataset = load_dataset(config.federation.dataset, config.federation.data)
         self.parts = _assign(self.data, config, plan)
-        name = config.model.name or _NETWORKS[self.data.name]
+        name = config.model.name or NETWORKS[self.data.name]
         self.federation = Federation(
             plan,
             make_model(name, self.data.shape, self.data.classes, training.seed).to(training.device),
@@ -191,9 +191,9 @@ def config_digest(config: Config) -> str:
 
 def resolved(config: Config, plan: Plan) -> Config:
     """The configuration with every default written out, so that it means the same tomorrow."""
-    one_of("federation.dataset", config.federation.dataset, _NETWORKS)
+    one_of("federation.dataset", config.federation.dataset, NETWORKS)
     config = changed(config, "federation", clients=plan.clients)
-    return changed(config, "model", name=config.model.name or _NETWORKS[config.federation.dataset])
+    return changed(config, "model", name=config.model.name or NETWORKS[config.federation.dataset])
 
 
 def _line(report: RoundReport) -> str:
