@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,7 +99,7 @@ def _configs(experiments: dict[str, Experiment], seeds: dict[str, list[int]], sc
     wanted: dict[tuple[int, int, str], Config] = {}
     for name, experiment in experiments.items():
         made = configs_of(experiment, scale, seeds[name])
-        if experiment.shows != "spending":  # plans alone say it
+        if experiment.trains:
             for configs in made.values():
                 for order, config in enumerate(configs):
                     wanted.setdefault((order, config.training.seed, hash_of(config)), config)
@@ -151,27 +152,25 @@ def _list(console: Console, scale: str, store: Store) -> None:
         made = configs_of(experiment, scale, experiment.seeds)
         cells = {store.path(config): config for some in made.values() for config in some}
         done = sum(store.get(config) is not None for config in cells.values())
-        count = "plans only" if experiment.shows == "spending" else f"{done} of {len(cells)}"
+        count = f"{done} of {len(cells)}" if experiment.trains else "plans only"
         table.add_row(name, escape(experiment.source), count)
     console.print(table)
 
 
 def _show(console: Console, outcome: Outcome) -> None:
-    from nestegg.experiments.outputs import DUELS, NUMBERS, SPENDING, duel_rows, number_rows, spending_rows
+    from nestegg.experiments.outputs import DUELS, NUMBERS, duel_rows, number_rows, tables
 
     experiment = outcome.experiment
     console.print(f"\n[bold]{escape(experiment.title)}[/]  {escape(outcome.name)}", highlight=False)
     for sentence in outcome.reductions:
         console.print(f"[dim]{escape(sentence)}[/]", highlight=False)
-    if experiment.shows == "spending":
-        _print(console, SPENDING, spending_rows(outcome))
-        return
-    _print(console, NUMBERS, number_rows(outcome))
+    for heads, rows in tables(outcome) if not experiment.trains else [(NUMBERS, number_rows(outcome))]:
+        _print(console, heads, rows)
     if duels := duel_rows(outcome):
         _print(console, DUELS, duels)
 
 
-def _print(console: Console, heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     table = Table(box=box.SIMPLE_HEAD)
     for head in heads:
         table.add_column(head, justify="left" if head in ("row", "method", "rival") else "right")

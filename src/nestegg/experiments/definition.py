@@ -69,7 +69,7 @@ class Experiment(Section):
         source: which of the paper's tables and figures it is.
         question: what it answers; the title of its chart.
         claim: what the paper says about it.
-        shows: accuracy as numbers or curves, training loss as curves, or privacy spent.
+        shows: accuracy as numbers or curves, training loss as curves; or privacy spent or noise, which plans alone say.
         assumed: what the paper leaves open, and what is taken instead.
         seeds: the reported ones, or for tuning others.
         chosen_clip: whether rows appear a second time, at the clip norm of `chosen.toml`.
@@ -82,13 +82,18 @@ class Experiment(Section):
     source: str
     question: str
     claim: str = ""
-    shows: Literal["accuracy", "curves", "training-loss", "spending"]
+    shows: Literal["accuracy", "curves", "training-loss", "spending", "noise"]
     assumed: list[str] = Field(default_factory=list)
     seeds: list[int] = Field(default_factory=lambda: list(REPORTED_SEEDS), min_length=1)
     chosen_clip: bool = True
     setting: dict[str, Any]
     columns: list[Column] = Field(min_length=1)
     rows: list[Row] = Field(min_length=1)
+
+    @property
+    def trains(self) -> bool:
+        """Whether there is anything to train for it."""
+        return self.shows not in ("spending", "noise")
 
     def cell(self, row: Row, column: Column) -> Setting:
         """The complete setting where a row and a column meet; the column has the last word."""

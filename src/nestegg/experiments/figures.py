@@ -6,6 +6,7 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+from numpy.typing import NDArray
 
 from nestegg.experiments.cells import plan_of
 from nestegg.experiments.definition import Column
@@ -33,6 +34,8 @@ def charts(outcome: Outcome) -> dict[str, alt.TopLevelMixin]:
     shows = outcome.experiment.shows
     if shows == "spending":
         return {outcome.name: spending_chart(outcome)}
+    if shows == "noise":
+        return {outcome.name: noise_chart(outcome)}
     if not any(number.cells for line in outcome.lines for number in line.numbers.values()):
         return {}
     if shows == "accuracy":
@@ -111,6 +114,31 @@ def spending_chart(outcome: Outcome) -> alt.ConcatChart:
             title = f"{line.row.label}, {group.group.name}, ε = {budget:g}"
             panels.append(_panel(outcome, rows, "ε spent", title, [], budget))
     chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=experiment.question)
+    return chart
+
+
+def relative_noise(outcome: Outcome, line: Line) -> dict[str, NDArray[np.float64]]:
+    """By method: the noise σ^t / q^t that a round adds to a parameter, relative to the first method's."""
+    curves = {}
+    for column in outcome.experiment.columns:
+        plan = plan_of(configured(outcome.experiment.cell(line.row, column), outcome.scale, 0))
+        curves[column.label] = np.array(plan.round_noise_multiplier) / np.array(plan.mean_sampling_rate)
+    first = next(iter(curves.values()))
+    return {label: curve / first for label, curve in curves.items()}
+
+
+def noise_chart(outcome: Outcome) -> alt.ConcatChart:
+    """A panel for each row: noise in a parameter, round by round."""
+    panels = []
+    for line in outcome.lines:
+        rows = [
+            {"round": t, "value": value, "method": label}
+            for label, curve in relative_noise(outcome, line).items()
+            for t, value in enumerate(curve.tolist(), 1)
+        ]
+        first = outcome.experiment.columns[0].label
+        panels.append(_panel(outcome, rows, f"noise in a parameter, {first} = 1", line.row.label, []))
+    chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=outcome.experiment.question)
     return chart
 
 

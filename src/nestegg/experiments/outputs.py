@@ -9,9 +9,9 @@ from pathlib import Path
 from nestegg.accounting import RdpAccountant, compose
 from nestegg.errors import InputError
 from nestegg.experiments.cells import CURVE_SAMPLES, LOSS_SAMPLES, plan_of
-from nestegg.experiments.figures import charts, curve_rows
+from nestegg.experiments.figures import charts, curve_rows, relative_noise
 from nestegg.experiments.outcomes import AGREEMENTS, DUEL_RULE, RULE, Duel, Number, Outcome
-from nestegg.experiments.scales import configured
+from nestegg.experiments.scales import configured, scaled
 from nestegg.files import write_atomically
 from nestegg.planning import epsilon_by_pld
 from nestegg.report.charts import Picture, save_charts
@@ -21,6 +21,7 @@ from nestegg.report.tables import as_csv, as_html, as_markdown
 NUMBERS = ("row", "method", "paper", "ours", "difference", "seeds", "hash", "verdict on the row")
 DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict")
 SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left")
+NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round")
 MEASURED = (
     f"Accuracy is test accuracy after the last round, on all test data; curves use about {CURVE_SAMPLES:,} test "
     f"samples before it, evenly spread, and at most {LOSS_SAMPLES} samples of each client for the training loss."
@@ -63,6 +64,18 @@ def spending_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     return sorted(rows, key=lambda row: row[0])
 
 
+def noise_rows(outcome: Outcome) -> list[tuple[str, ...]]:
+    """Noise in a parameter, relative to the first method's, where saving begins and ends and where spending does."""
+    rows = []
+    for line in outcome.lines:
+        setting, _ = scaled(outcome.experiment.cell(line.row, outcome.experiment.columns[0]), outcome.scale)
+        start = min(setting.transition)
+        for label, curve in relative_noise(outcome, line).items():
+            ends = (curve[0], curve[max(0, start - 2)], curve[start - 1], curve[-1])
+            rows.append((line.row.label, label, *(f"{value:.2f}" for value in ends)))
+    return rows
+
+
 def wide_rows(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
     """The table as papers print it, methods across or down, whichever is narrower; a hash is below its number."""
     columns, lines = outcome.experiment.columns, outcome.lines
@@ -77,6 +90,8 @@ def tables(outcome: Outcome) -> list[tuple[Sequence[str], Sequence[Sequence[str]
     """Heads and rows of every table that an outcome has."""
     if outcome.experiment.shows == "spending":
         return [(SPENDING, spending_rows(outcome))]
+    if outcome.experiment.shows == "noise":
+        return [(NOISE, noise_rows(outcome))]
     duels = duel_rows(outcome)
     return [wide_rows(outcome), *([(DUELS, duels)] if duels else [])]
 
@@ -84,7 +99,7 @@ def tables(outcome: Outcome) -> list[tuple[Sequence[str], Sequence[Sequence[str]
 def write_outcome(folder: Path, outcome: Outcome) -> list[Picture]:
     """Write the tables as CSV and Markdown and the charts as PNG and SVG; gives back the charts for a page."""
     made = tables(outcome)
-    numbers = made[0] if outcome.experiment.shows == "spending" else (NUMBERS, number_rows(outcome))
+    numbers = (NUMBERS, number_rows(outcome)) if outcome.experiment.trains else made[0]
     write_atomically(folder / f"{outcome.name}.csv", as_csv(*numbers))
     if outcome.experiment.shows in ("curves", "training-loss"):
         points = [
