@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -164,23 +165,27 @@ def _show(console: Console, outcome: Outcome) -> None:
     console.print(f"\n[bold]{escape(experiment.title)}[/]  {escape(outcome.name)}", highlight=False)
     for sentence in outcome.reductions:
         console.print(f"[dim]{escape(sentence)}[/]", highlight=False)
-    for heads, rows in tables(outcome) if not experiment.trains else [(NUMBERS, number_rows(outcome))]:
-        _print(console, heads, rows)
+    if not experiment.trains:
+        for heads, rows in tables(outcome):
+            _print(console, heads[1:], rows)
+        return
+    verdicts = {line.row.label: line.verdict for line in outcome.lines}
+    numbers = [(f"{row[0]}: {verdicts[row[0]]}", *row[1:-1]) for row in number_rows(outcome)]
+    _print(console, NUMBERS[1:-1], numbers)
     if duels := duel_rows(outcome):
-        _print(console, DUELS, duels)
+        _print(console, DUELS[1:], duels)
 
 
 def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    table = Table(box=box.SIMPLE_HEAD)
-    for head in heads:
-        table.add_column(head, justify="left" if head in ("row", "method", "rival") else "right")
-    before = ""
-    for row in rows:
-        if before and row[0] != before:
-            table.add_section()
-        table.add_row(*map(escape, (row[0] if row[0] != before else "", *row[1:])))
-        before = row[0]
-    console.print(table)
+    """A table for all rows that begin with the same words, which are its title."""
+    for title, some in groupby(rows, key=lambda row: row[0]):
+        table = Table(box=box.SIMPLE_HEAD, title=escape(title), title_justify="left", title_style="bold")
+        for head in heads:
+            words = head in ("method", "rival", "verdict")
+            table.add_column(head, justify="left" if words else "right", no_wrap=not words)
+        for row in some:
+            table.add_row(*map(escape, row[1:]))
+        console.print(table)
 
 
 def _seeds(experiment: Experiment, count: int | None) -> list[int]:

@@ -18,7 +18,7 @@ from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.tables import as_csv, as_html, as_markdown
 
-NUMBERS = ("row", "method", "paper", "ours", "difference", "seeds", "hash", "verdict on the row")
+NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "verdict on the row")
 DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict")
 SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left")
 NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round")
@@ -42,7 +42,7 @@ def duel_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     """A line for each method that has a rival."""
     labels = {column.name: column.label for column in outcome.experiment.columns}
     return [
-        (line.row.label, labels[duel.method], labels[duel.rival], *_duel_cells(duel))
+        (line.row.label, labels[duel.method], labels[duel.rival], *_duel_cells(duel, line.numbers[duel.method].measure))
         for line in outcome.lines
         for duel in line.duels
     ]
@@ -161,17 +161,21 @@ def _part(outcome: Outcome, pictures: list[Picture]) -> Part:
 
 
 def _entry(number: Number) -> str:
+    missing = [] if number.complete or not number.cells else [f"{len(number.cells)} of {number.asked} seeds"]
     paper = [] if number.paper is None else [f"paper {number.paper:.2f}"]
-    return "\n".join([_ours(number), *paper, *([number.hash] if number.cells else [])])
+    return "\n".join([_ours(number), *missing, *paper, *([number.hash] if number.cells else [])])
 
 
 def _ours(number: Number) -> str:
     if not number.cells:
         return "not run"
-    digits = 2 if number.measure == "accuracy" else 3
+    digits = _digits(number.measure)
     spread = f" ± {number.deviation:.{digits}f}" if len(number.cells) > 1 else ""
-    missing = "" if number.complete else f" ({len(number.cells)} of {number.asked} seeds)"
-    return f"{number.mean:.{digits}f}{spread}{missing}"
+    return f"{number.mean:.{digits}f}{spread}"
+
+
+def _digits(measure: str) -> int:
+    return 2 if measure == "accuracy" else 3
 
 
 def _number_cells(number: Number) -> tuple[str, ...]:
@@ -180,5 +184,6 @@ def _number_cells(number: Number) -> tuple[str, ...]:
     return paper, _ours(number), difference, " ".join(map(str, number.values)) or "–", number.hash
 
 
-def _duel_cells(duel: Duel) -> tuple[str, ...]:
-    return f"{duel.ahead + 0.0:+.3g}", "–" if duel.p is None else f"{duel.p:.3f}", str(duel.seeds), duel.verdict
+def _duel_cells(duel: Duel, measure: str) -> tuple[str, ...]:
+    ahead = f"{duel.ahead:+.{_digits(measure)}f}"
+    return ahead, "–" if duel.p is None else f"{duel.p:.3f}", str(duel.seeds), duel.verdict
