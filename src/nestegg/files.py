@@ -29,6 +29,14 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror}.") from None
 
 
+def make_folder(name: str, folder: Path) -> None:
+    """Before anything takes long: a folder that cannot be made is a mistake of the user's."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{name} {folder} cannot be made: {error.strerror}.") from None
+
+
 def sync_folder(folder: Path) -> None:
     """Make durable which names a folder holds: without it, a power loss may undo a rename."""
     handle = os.open(folder, os.O_RDONLY)

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
+from nestegg.files import make_folder
 
 if TYPE_CHECKING:
     from nestegg.bench.works import Recipe
@@ -74,7 +75,7 @@ def _peers(
         one_of("peers", name, ("all", "none", *rivals))
     chosen = [one for one in field if one not in rivals.values()]
     chosen += [one for name, one in rivals.items() if name in peers or "all" in peers]
-    _make(out)
+    make_folder("--out", out)
     absent = _absent([(work, recipe(work)) for work in works], data)
     if len(absent) == len(works):
         raise InputError(" ".join(absent.values()))
@@ -121,21 +122,13 @@ def _profile(console: Console, works: list[str], data: str | None) -> None:
 def _growth(console: Console, cache: Path, out: Path) -> None:
     from nestegg.bench.growth import growth, save_growth
 
-    _make(out)
+    make_folder("--out", out)
     with console.status("") as status:
         points = list(growth(cache, status.update))
     save_growth(out, points)
     rows = [(p.varied, f"{p.value:,}", f"{p.seconds:.4f}", f"{p.megabytes:,.0f} MB") for p in points]
     console.print(_table(("varied", "to", "seconds", "memory"), rows))
     console.print(f"Table and chart are in {escape(str(out))}.", highlight=False, soft_wrap=True)
-
-
-def _make(folder: Path) -> None:
-    """Before anything takes long: a folder that cannot be made is a mistake of the user's."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {folder} cannot be made: {error.strerror}.") from None
 
 
 def _names(text: str) -> list[str]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
+    from nestegg.config import Config
+    from nestegg.experiments.cells import Cell
     from nestegg.training import RoundReport
 
 
-class RoundProgress:
-    """Shows rounds as they finish."""
+class _Display:
+    """What is done and what is left, on stderr."""
 
-    def __init__(self, quiet: bool = False, total: int | None = None, every: int = 10) -> None:
-        self.every = every
+    def __init__(self, total: int | None, done: int = 0, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet)
         self.progress = Progress(
             TextColumn("{task.description}"),
@@ -28,9 +29,9 @@ class RoundProgress:
             console=self.console,
             disable=quiet or not self.console.is_terminal,
         )
-        self.task = self.progress.add_task("Training", total=total, facts="")
+        self.task = self.progress.add_task("Training", total=total, completed=done, facts="")
 
-    def __enter__(self) -> RoundProgress:
+    def __enter__(self) -> Self:
         self.progress.start()
         return self
 
@@ -43,6 +44,14 @@ class RoundProgress:
         """Something the user should know."""
         self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
+
+class RoundProgress(_Display):
+    """Shows rounds as they finish."""
+
+    def __init__(self, quiet: bool = False, total: int | None = None, every: int = 10) -> None:
+        super().__init__(total, quiet=quiet)
+        self.every = every
+
     def show(self, report: RoundReport, label: str = "Training") -> None:
         """One more round is done."""
         spent = max(report.epsilon_spent.values())
@@ -50,4 +59,23 @@ class RoundProgress:
         facts = f"accuracy {report.accuracy:.1f} %, {privacy}"
         self.progress.update(self.task, advance=1, description=label, facts=facts)
         if not self.console.is_terminal and report.round % self.every == 0:
-            self.console.print(f"{label}, round {report.round}: {facts}", highlight=False)
+            self.say(f"{label}, round {report.round}: {facts}")
+
+
+class CellProgress(_Display):
+    """Shows cells as they finish."""
+
+    def __init__(self, total: int, done: int) -> None:
+        super().__init__(total, done)
+        self.total, self.done = total, done
+        if done < total:
+            self.say(f"{done} of {total} cells are there.")
+
+    def show(self, config: Config, cell: Cell) -> None:
+        """One more cell is done."""
+        self.done += 1
+        what = f"{config.federation.dataset}, {config.privacy.method}, seed {cell.seed}"
+        facts = f"{cell.final:.2f} %, {cell.seconds:.0f} s"
+        self.progress.update(self.task, advance=1, description=what, facts=facts)
+        if not self.console.is_terminal:
+            self.say(f"{self.done} of {self.total}: {what}: {facts}")

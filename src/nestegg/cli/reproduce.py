@@ -11,15 +11,16 @@ import typer
 from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from nestegg.checks import one_of, whole
+from nestegg.cli.progress import CellProgress
 from nestegg.errors import InputError
+from nestegg.files import make_folder
 
 if TYPE_CHECKING:
     from nestegg.config import Config
-    from nestegg.experiments.cells import Cell, Store
+    from nestegg.experiments.cells import Store
     from nestegg.experiments.definition import Experiment
     from nestegg.experiments.outcomes import Outcome
 
@@ -48,7 +49,7 @@ def reproduce(
     from nestegg.experiments import definition
     from nestegg.experiments.cells import Store
     from nestegg.experiments.outcomes import outcome_of
-    from nestegg.experiments.outputs import make_folder, write_outcome, write_page
+    from nestegg.experiments.outputs import write_outcome, write_page
     from nestegg.experiments.runner import run_cells
     from nestegg.experiments.scales import SCALES
     from nestegg.training.engines import cores
@@ -68,7 +69,7 @@ def reproduce(
         changed(changed(config, "federation", data=data), "training", device=device)
         for config in _configs(experiments, chosen, scale)
     ]
-    make_folder(out)
+    make_folder("--out", out)
     store = Store(results)
     if not redraw:
         with CellProgress(len(configs), sum(store.get(config) is not None for config in configs)) as progress:
@@ -105,40 +106,6 @@ def _configs(experiments: dict[str, Experiment], seeds: dict[str, list[int]], sc
                 for order, config in enumerate(configs):
                     wanted.setdefault((order, config.training.seed, hash_of(config)), config)
     return [wanted[key] for key in sorted(wanted, key=lambda key: key[0])]
-
-
-class CellProgress:
-    """What is done and what is left: a bar on a terminal, a line a cell elsewhere."""
-
-    def __init__(self, total: int, done: int) -> None:
-        self.console, self.total, self.done = Console(stderr=True), total, done
-        self.progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("cells"),
-            TimeRemainingColumn(),
-            console=self.console,
-            disable=not self.console.is_terminal,
-        )
-        self.task = self.progress.add_task("Training", total=total, completed=done)
-
-    def __enter__(self) -> CellProgress:
-        self.progress.start()
-        if self.done < self.total and not self.console.is_terminal:
-            self.console.print(f"{self.done} of {self.total} cells are there.", highlight=False)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.progress.stop()
-
-    def show(self, config: Config, cell: Cell) -> None:
-        """One more is done."""
-        self.done += 1
-        what = f"{config.federation.dataset}, {config.privacy.method}, seed {cell.seed}: {cell.final:.2f} %"
-        self.progress.update(self.task, advance=1, description=what)
-        if not self.console.is_terminal:
-            self.console.print(f"{self.done} of {self.total}: {what} ({cell.seconds:.0f} s)", highlight=False)
 
 
 def _list(console: Console, scale: str, store: Store) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from nestegg.config import Config, changed, to_toml
 from nestegg.errors import InputError
-from nestegg.files import write_atomically
+from nestegg.files import make_folder, write_atomically
 from nestegg.planning import Plan
 from nestegg.roster import make_plan
 from nestegg.runs import Task
@@ -81,11 +81,8 @@ class Store:
         return cell if known and len(cell.accuracy) == config.training.rounds else None
 
     def prepare(self) -> None:
-        """Make the folder: better before the first cell has taken long than after it."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{self.folder} cannot be made: {error.strerror}.") from None
+        """Make the folder."""
+        make_folder("--results", self.folder)
 
     def put(self, cell: Cell) -> None:
         """Keep a cell: whole, or not at all."""

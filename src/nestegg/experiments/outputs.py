@@ -7,7 +7,6 @@ from html import escape
 from pathlib import Path
 
 from nestegg.accounting import RdpAccountant, compose
-from nestegg.errors import InputError
 from nestegg.experiments.cells import CURVE_SAMPLES, LOSS_SAMPLES, plan_of
 from nestegg.experiments.figures import charts, curve_rows, relative_noise
 from nestegg.experiments.outcomes import AGREEMENTS, DUEL_RULE, RULE, Duel, Number, Outcome
@@ -130,14 +129,6 @@ def write_page(folder: Path, outcomes: Sequence[Outcome], pictures: Sequence[lis
     path = folder / "index.html"
     write_atomically(path, page)
     return path
-
-
-def make_folder(folder: Path) -> None:
-    """Before anything takes long: a folder that cannot be made is a mistake of the user's."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"--out {folder} cannot be made: {error.strerror}.") from None
 
 
 def _summary(outcomes: Sequence[Outcome]) -> str:
