@@ -134,7 +134,12 @@ def test_pooling_before_the_rectifier_changes_no_result() -> None:
     model = make_model("cnn", torch.Size((1, 8, 8)), 10, seed=1)
     world = federation(clients, plan([Group("g", 1, Budget(9.0))], 2), "cnn", engine="loop", training=TRAINING)
     assert isinstance(world.engine.model[1], nn.MaxPool2d)  # type: ignore[attr-defined]
-    assert isinstance(world.model[1], nn.ReLU)
+    assert isinstance(world.model[1], nn.MaxPool2d)
+    with torch.no_grad():
+        outputs = model(x)
+    accuracy, loss = world.evaluate(world.start().model, clients[0])
+    assert accuracy == pytest.approx(100.0 * float((outputs.argmax(1) == clients[0][1]).float().mean()))
+    assert loss == pytest.approx(float(nn.functional.cross_entropy(outputs, clients[0][1])), rel=1e-5)
     (ours,) = world.engine.train_block(world.start().model, [0], 1, 0.2)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     for batch in batches(50, TRAINING, world.randomness, 1, 0):
