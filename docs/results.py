@@ -30,7 +30,9 @@ def refreshed(text: str, found: dict[str, Outcome]) -> str:
     """The page with every block made anew."""
     blocks = {"rules": "\n\n".join([RULE, DUEL_RULE, MEASURED])}
     for name, outcome in found.items():
-        picture = f"![{outcome.experiment.question}](images/results/{name}.svg)\n\n"
+        drawn = any(number.cells for line in outcome.lines for number in line.numbers.values())
+        drawn = drawn or not outcome.experiment.trains  # what plans say needs no cells
+        picture = f"![{outcome.experiment.question}](images/results/{name}.svg)\n\n" if drawn else ""
         blocks[name] = picture + markdown(outcome)
     for name, block in blocks.items():
         marks = rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)"
