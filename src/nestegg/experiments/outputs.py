@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from html import escape
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from nestegg.experiments.figures import charts, curve_rows, relative_noise
 from nestegg.experiments.outcomes import AGREEMENTS, DUEL_RULE, RULE, Duel, Number, Outcome
 from nestegg.experiments.scales import configured, scaled
 from nestegg.files import write_atomically
-from nestegg.planning import epsilon_by_pld
+from nestegg.planning import Plan, epsilon_by_pld
 from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.tables import as_csv, as_html, as_markdown
@@ -53,14 +54,19 @@ def spending_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     for line in outcome.lines:
         for column in outcome.experiment.columns:
             plan = plan_of(configured(outcome.experiment.cell(line.row, column), outcome.scale, 0))
-            for row in plan.groups:
-                budget = row.group.budget
-                rdp = float(compose(RdpAccountant(), row.charges()).epsilon(budget.delta)[0])
-                pld = epsilon_by_pld(row)
-                left = budget.epsilon - (rdp if plan.accountant == "rdp" else pld)
+            for row, (rdp, pld) in zip(plan.groups, _spent(plan), strict=True):
+                budget = row.group.budget.epsilon
+                left = budget - (rdp if plan.accountant == "rdp" else pld)
                 numbers = (f"{rdp:.3f}", f"{pld:.3f}", plan.accountant.upper(), f"{abs(left):.3f}")
-                rows.append((f"{row.group.name}, ε = {budget.epsilon:g}", column.label, *numbers))
+                rows.append((f"{row.group.name}, ε = {budget:g}", column.label, *numbers))
     return sorted(rows, key=lambda row: row[0])
+
+
+@lru_cache(maxsize=64)
+def _spent(plan: Plan) -> list[tuple[float, float]]:
+    """Every group's ε after all rounds, by RDP and by PLD, which takes a second: terminal, file and page all ask."""
+    curves = [(compose(RdpAccountant(), row.charges()), row) for row in plan.groups]
+    return [(float(rdp.epsilon(row.group.budget.delta)[0]), epsilon_by_pld(row)) for rdp, row in curves]
 
 
 def noise_rows(outcome: Outcome) -> list[tuple[str, ...]]:
