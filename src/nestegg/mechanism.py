@@ -21,6 +21,8 @@ from torch import Tensor, nn
 _BELOW = 1.0 - 1e-6
 _SUBNORMAL = 1e-37
 
+CLIPPINGS = ("per-layer", "flat")
+
 
 @dataclass(frozen=True)
 class Layout:

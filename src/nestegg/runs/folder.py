@@ -41,30 +41,11 @@ class Checkpoint(NamedTuple):
     digest: str
 
 
-class RunFolder:
-    """The files of a run."""
+class StateFolder:
+    """Where a run's state lives: a checkpoint, a line a round, and a lock. It belongs to one process at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    def create(self, config: Config, plan: Plan) -> None:
-        """Make the folder, with its configuration and plan in it, or nothing."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            place = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-            place.mkdir()
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be made: {error.strerror}.") from None
-        try:
-            write_atomically(place / "config.toml", tomli_w.dumps(to_toml(config)))
-            save_plan(plan, place / "plan.json")
-            os.rename(place, self.path)
-            sync_folder(self.path.parent)
-        except BaseException as error:
-            shutil.rmtree(place, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise InputError(f"{self.path} cannot be made: {error.strerror}.") from None
-            raise
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -79,33 +60,6 @@ class RunFolder:
             raise InputError(f"{self.path} is in use: another process is at work on this run.") from None
         except PermissionError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
-
-    def config(self) -> Config:
-        """The configuration."""
-        if not (self.path / "config.toml").is_file():
-            raise InputError(f"{self.path} is not a run: it has no config.toml.")
-        return load_config(self.path / "config.toml")
-
-    def plan(self) -> Plan:
-        """The plan."""
-        self.config()
-        return load_plan(self.path / "plan.json")
-
-    def plan_of(self, digest: str) -> Plan | None:
-        """The plan of a digest, if it is or was in force here."""
-        earlier = self.path / "plans" / f"{digest}.json"
-        found = [self.plan(), *([load_plan(earlier)] if earlier.is_file() else [])]
-        return next((plan for plan in found if plan.digest == digest), None)
-
-    def put_in_force(self, plan: Plan) -> None:
-        """Another plan for what is left; the one before is kept, for what was made by it."""
-        before = self.plan()
-        try:
-            (self.path / "plans").mkdir(exist_ok=True)
-        except OSError as error:
-            raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
-        save_plan(before, self.path / "plans" / f"{before.digest}.json")
-        save_plan(plan, self.path / "plan.json")
 
     def save_checkpoint(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
         """Write a checkpoint, durably; returns its digest."""
@@ -161,6 +115,56 @@ class RunFolder:
     @property
     def _rounds(self) -> Path:
         return self.path / "rounds.jsonl"
+
+
+class RunFolder(StateFolder):
+    """The files of a run."""
+
+    def create(self, config: Config, plan: Plan) -> None:
+        """Make the folder, with its configuration and plan in it, or nothing."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            place = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+            place.mkdir()
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be made: {error.strerror}.") from None
+        try:
+            write_atomically(place / "config.toml", tomli_w.dumps(to_toml(config)))
+            save_plan(plan, place / "plan.json")
+            os.rename(place, self.path)
+            sync_folder(self.path.parent)
+        except BaseException as error:
+            shutil.rmtree(place, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise InputError(f"{self.path} cannot be made: {error.strerror}.") from None
+            raise
+
+    def config(self) -> Config:
+        """The configuration."""
+        if not (self.path / "config.toml").is_file():
+            raise InputError(f"{self.path} is not a run: it has no config.toml.")
+        return load_config(self.path / "config.toml")
+
+    def plan(self) -> Plan:
+        """The plan."""
+        self.config()
+        return load_plan(self.path / "plan.json")
+
+    def plan_of(self, digest: str) -> Plan | None:
+        """The plan of a digest, if it is or was in force here."""
+        earlier = self.path / "plans" / f"{digest}.json"
+        found = [self.plan(), *([load_plan(earlier)] if earlier.is_file() else [])]
+        return next((plan for plan in found if plan.digest == digest), None)
+
+    def put_in_force(self, plan: Plan) -> None:
+        """Another plan for what is left; the one before is kept, for what was made by it."""
+        before = self.plan()
+        try:
+            (self.path / "plans").mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
+        save_plan(before, self.path / "plans" / f"{before.digest}.json")
+        save_plan(plan, self.path / "plan.json")
 
 
 def packed(tensors: dict[str, Tensor], facts: dict[str, Any]) -> bytes:

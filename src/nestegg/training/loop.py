@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
-from nestegg.mechanism import Layout, add_noise, share_std
+from nestegg.mechanism import CLIPPINGS, Layout, add_noise, share_std
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.adaptive import AdaptiveClipping
@@ -31,7 +31,6 @@ from nestegg.training.local import (
 )
 from nestegg.training.workers import Workers
 
-CLIPPINGS = ("per-layer", "flat")
 CLIP_UNITS = ("gradient", "update")
 _EVALUATED = 500  # test samples at a time
 

@@ -1,0 +1,18 @@
+"""nestegg on Flower: one strategy for the server, one mod for the clients, the same plan, mechanism and ledger."""
+
+from nestegg.flower.accountant import GroupAccountant
+from nestegg.flower.guard import Account, Guard
+from nestegg.flower.mod import PrivacyMod, account_of_node, private_client_app
+from nestegg.flower.session import PreconditionUnmet
+from nestegg.flower.strategy import PlannedStrategy
+
+__all__ = [
+    "Account",
+    "GroupAccountant",
+    "Guard",
+    "PlannedStrategy",
+    "PreconditionUnmet",
+    "PrivacyMod",
+    "account_of_node",
+    "private_client_app",
+]

@@ -1,0 +1,78 @@
+"""The server's part of a round: a plain sum in which a client counts once, and the noise of all, whoever replied."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from flwr.app import Message
+from torch import Tensor
+
+from nestegg.errors import InputError
+from nestegg.flower import wire
+from nestegg.flower.terms import Order, Terms
+from nestegg.mechanism import add_noise
+from nestegg.randomness import Purpose, Randomness
+
+# The norm of d standard normals is below √d + 8 but for one case in 10^13.
+_FAR = 8.0
+
+
+class NoisySum:
+    """Replies of a round, added up as they come."""
+
+    def __init__(self, terms: Terms, round_: int, size: int) -> None:
+        self._terms, self._round = terms, round_
+        self._total = torch.zeros(size)
+        self._counted: set[int] = set()
+
+    def add(self, client: int, order: Order, reply: Message) -> None:
+        """Count a client's reply.
+
+        Args:
+            client: its number in the roster.
+            order: what it was asked for.
+            reply: what came back.
+
+        Raises:
+            InputError: the reply is an error, comes twice, or is nothing that an honest client sends. The client then
+                counts as one that did not reply.
+        """
+        if client in self._counted:
+            raise InputError("it has replied before.")
+        if reply.has_error():
+            raise InputError("it refused, failed or was lost.")
+        update = self._read(reply)
+        length = float(torch.linalg.vector_norm(update, dtype=torch.float64))
+        if not length <= order.clip_norm + order.noise_std * (np.sqrt(len(update)) + _FAR):
+            raise InputError("its update is not finite, or longer than clipping and noise can make it.")
+        self._total += update
+        self._counted.add(client)
+
+    def finish(self, randomness: Randomness) -> Tensor:
+        """The sum, with the shares that are missing: of those not sampled, lost, refused or too late."""
+        std, clients, round_ = self._terms.noise_std(self._round), self._terms.plan.clients, self._round
+        stream = randomness.stream(Purpose.NOISE, round_)
+        if randomness.reproducible:  # the noise of all is that of the simulator: what clients have added is taken out
+            for client in sorted(self._counted):
+                share = torch.zeros_like(self._total)
+                add_noise(share, std, 1, randomness.stream(Purpose.NOISE, round_, client))
+                self._total -= share
+            add_noise(self._total, std, clients, stream)
+        else:
+            add_noise(self._total, std, clients - len(self._counted), stream)
+        return self._total
+
+    def _read(self, reply: Message) -> Tensor:
+        """The update in a reply."""
+        arrays = wire.single_arrays(reply.content)
+        array = arrays.get(wire.UPDATE)
+        size = len(self._total)
+        if array is None or len(arrays) != 1 or tuple(array.shape) != (size,) or len(array.data) > 4 * size + 1024:
+            raise InputError("it has not sent an update of this model.")
+        try:
+            values = array.numpy()
+        except (ValueError, TypeError, EOFError, OSError) as error:
+            raise InputError(f"its update cannot be read: {error}.") from None
+        if values.shape != (size,) or values.dtype != np.float32:
+            raise InputError("it has not sent an update of this model.")
+        return torch.from_numpy(values)

@@ -1,0 +1,183 @@
+"""The guard at a client: its own ledger, its own ε, and the terms it has agreed to. It believes no server.
+
+account/ledger.db      what this client has spent, in all its runs; `nestegg ledger show` reads it
+account/budget.toml    its budget, unless that is given at the start
+account/terms/…        the terms of every run it is enrolled in, and its group
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from nestegg.accounting import Charge, merged
+from nestegg.checks import whole
+from nestegg.errors import BudgetError, InputError
+from nestegg.files import make_folder, write_atomically
+from nestegg.flower.terms import Order, Terms, own_plan
+from nestegg.ledger import Account as LedgerAccount
+from nestegg.ledger import Ledger, Part, RunBooks
+from nestegg.planning import Budget, Plan
+from nestegg.schema import Section, read_toml
+
+OWN_NAME = "own"  # a client's name in its own ledger
+
+
+class _BudgetFile(Section):
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where a client keeps its account, and what it allows to be spent in all."""
+
+    folder: Path
+    budget: Budget
+
+    @classmethod
+    def of_folder(cls, folder: Path) -> Account:
+        """An account whose budget stands in its folder, in budget.toml."""
+        record = read_toml(_BudgetFile, folder / "budget.toml")
+        return cls(folder, Budget(record.epsilon, record.delta))
+
+
+class Guard:
+    """Decides what a client takes part in. Every refusal is an `InputError`, and charges nothing.
+
+    A client is charged for every round of a run up to the last it was asked for, asked or not: that it might have been
+    sampled is part of the price. It answers a round at most once.
+    """
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        make_folder("account", account.folder / "terms")
+
+    def enrol(self, terms: Terms, group: str | None = None) -> str:
+        """Agree to terms, whole, if the account can pay them; returns the group.
+
+        Args:
+            terms: on offer.
+            group: where the server wants this client; by default the group with the largest ε that the client has.
+
+        Raises:
+            InputError: the account cannot pay, no group fits, or another plan would change what is paid.
+        """
+        group = self._group(terms) if group is None else terms.row(group).group.name
+        plan = own_plan(terms.plan, group)
+        with self._ledger() as ledger:
+            self._check_pledge(ledger, terms.run, plan)
+            if not ledger.has_run(terms.run):
+                ledger.begin(terms.run, plan, [OWN_NAME])
+            books = ledger.books(terms.run)
+            if books.plan.digest != plan.digest:
+                books.go_on_by(plan)
+            write_atomically(self._file(terms.run), json.dumps({"terms": terms.text, "group": group}))
+        return group
+
+    def admit(self, order: Order) -> None:
+        """Pay for a round, durably, before training for it; whatever happens then, it is never paid for again.
+
+        Raises:
+            InputError: the order differs from the terms of its run, comes again or too late, or is too dear.
+        """
+        terms, group = self._agreed(order.run)
+        if order.terms != terms.digest or order.group != group or order != terms.order(group, order.round):
+            raise InputError(f"round {order.round} of run {order.run!r} is not what was agreed on.")
+        with self._ledger() as ledger:
+            books = ledger.books(order.run)
+            if order.round <= books.state.done:
+                raise InputError(f"round {order.round} of run {order.run!r} was paid for; it is answered once.")
+            _pay(books, order.round)
+
+    def leave(self, run: str, after: int) -> None:
+        """Leave a run that has ended early, at its owner's word: it is paid up to a round, and never answered again.
+
+        Raises:
+            InputError: the account cannot pay, or the run was paid further than that.
+        """
+        terms, _ = self._agreed(run)
+        with self._ledger() as ledger:
+            books = ledger.books(run)
+            whole("after", after, books.state.done, terms.plan.rounds)
+            _pay(books, after)
+            write_atomically(self._file(run), json.dumps({"left": True}))
+
+    def _group(self, terms: Terms) -> str:
+        """The group with the largest ε that this client's own budget covers."""
+        own = self._account.budget
+        fits = [row.group for row in terms.plan.groups if row.group.budget.epsilon <= own.epsilon]
+        if not fits or terms.plan.delta > own.delta:
+            raise InputError(f"epsilon = {own.epsilon:g} at delta = {own.delta:g} is too small for every group.")
+        return max(fits, key=lambda group: group.budget.epsilon).name
+
+    def _check_pledge(self, ledger: Ledger, run: str, plan: Plan) -> None:
+        """Whether the account can pay a plan, beside every other run to its end.
+
+        Those may go on, and a client that is not sampled does not hear of it: to count only what it was asked for would
+        tell, by what it can still afford, how often it was sampled.
+        """
+        account, pledged, done = ledger.account(OWN_NAME), [], 0
+        for other in ledger.history().runs.values():
+            if other.name == run:
+                done = other.done
+            if self._has_left(other.name) and other.name == run:
+                raise InputError(f"run {run!r} was left.")
+            if other.name != run and not self._has_left(other.name):
+                pledged.append(_rest(other.name, ledger.plan(other.plan), other.done))
+        parts = (*account.parts, *pledged, _rest(run, plan, done))
+        after = LedgerAccount(OWN_NAME, 1, account.budget, parts)
+        if after.is_over:
+            raise BudgetError(
+                f"run {run!r} would make it epsilon = {after.epsilon:.4g} of {account.budget.epsilon:g}, with every "
+                "other run paid to its end."
+            )
+
+    def _has_left(self, run: str) -> bool:
+        return "left" in self._read(run)
+
+    def _agreed(self, run: str) -> tuple[Terms, str]:
+        content = self._read(run)
+        if "terms" not in content:
+            raise InputError(f"run {run!r} is not one that this client is enrolled in.")
+        return Terms.parse(str(content["terms"])), str(content["group"])
+
+    def _read(self, run: str) -> dict[str, object]:
+        try:
+            content = json.loads(self._file(run).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as error:
+            raise InputError(f"the terms of run {run!r} cannot be read: {error}.") from None
+        return dict(content)
+
+    def _ledger(self) -> Ledger:
+        """The client's own ledger, with the budget that holds now."""
+        ledger, budget = Ledger(self._account.folder / "ledger.db"), self._account.budget
+        try:
+            known = ledger.accounts()
+            if not known or known[0].budget != budget:
+                ledger.set_budgets({OWN_NAME: budget})
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def _file(self, run: str) -> Path:
+        """A run's name is the server's choice, and no part of a path."""
+        return self._account.folder / "terms" / f"{hashlib.sha256(run.encode()).hexdigest()}.json"
+
+
+def _pay(books: RunBooks, last: int) -> None:
+    """Charge all rounds up to one, and close them: none of them is ever open again."""
+    for round_ in range(books.state.done + 1, last + 1):
+        books.release(round_, books.reserve(round_), f"answered by round {last}")
+
+
+def _rest(run: str, plan: Plan, done: int) -> Part:
+    """What the rounds after some cost the one client of a plan."""
+    (row,) = plan.groups
+    rounds = zip(row.sampling_rate[done:], row.noise_multiplier[done:], strict=True)
+    return Part(run, row.group.name, merged(Charge(q, sigma) for q, sigma in rounds))

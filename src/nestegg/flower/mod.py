@@ -1,0 +1,134 @@
+"""The client's part of a round, whatever its training code is: guard, train, subtract, clip, add noise (ClientUpdate).
+
+Nothing else leaves: no model, no metrics, no message of an error. What goes wrong is logged here and sent as one word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from logging import INFO, WARNING
+from pathlib import Path
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable, Mod
+from flwr.common.constant import ErrorCode
+from flwr.supercore import log
+from torch import Tensor
+
+from nestegg.errors import InputError, VerificationError
+from nestegg.flower import wire
+from nestegg.flower.arrays import ArrayLayout
+from nestegg.flower.guard import Account, Guard
+from nestegg.flower.terms import Order
+from nestegg.mechanism import add_noise, clip
+from nestegg.planning import Budget
+from nestegg.randomness import Purpose, Randomness
+
+PARTITION = "partition-id"
+
+AccountOf = Callable[[Context], Account]
+NoiseOf = Callable[[Context, int], np.random.Generator]
+
+
+def account_of_node(context: Context) -> Account:
+    """The account in `flower-supernode --node-config`: account="…", and epsilon and delta unless a file has them."""
+    config = context.node_config
+    if "account" not in config:
+        raise InputError("node-config has no account: it must name the folder in which this client keeps its account.")
+    folder = Path(str(config["account"]))
+    if "epsilon" not in config:
+        return Account.of_folder(folder)
+    return Account(folder, Budget(config["epsilon"], config.get("delta", 1e-5)))  # type: ignore[arg-type] # checked
+
+
+def secret_noise(context: Context, round_: int) -> np.random.Generator:
+    """Noise under a fresh key of the operating system."""
+    return Randomness(seed=0, reproducible=False).stream(Purpose.NOISE)
+
+
+class PrivacyMod:
+    """A Flower mod that makes a client private. It must be the first of an app's mods: the last to see what leaves.
+
+    Args:
+        account: finds a client's account; by default from its node-config.
+        noise: of a client and a round. Anything but the default is for experiments: noise that somebody else can
+            compute hides nothing.
+    """
+
+    def __init__(self, account: AccountOf = account_of_node, noise: NoiseOf = secret_noise) -> None:
+        self._account, self._noise = account, noise
+
+    def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        """Answer a message; whatever is neither an enrolment nor a round of training is refused."""
+        try:
+            if message.metadata.message_type == wire.ENROL:
+                return self._enrol(message, context)
+            if message.metadata.message_type != MessageType.TRAIN:
+                raise InputError(f"messages of type {message.metadata.message_type!r} are not answered.")
+            return self._train(message, context, call_next)
+        except (InputError, VerificationError) as error:
+            log(WARNING, "nestegg refuses: %s", error)
+            return _error(wire.REFUSED, message)
+        except Exception as error:  # the traceback of training code can hold data: it stays here
+            log(WARNING, "nestegg: training failed with %s: %s", type(error).__name__, error)
+            return _error(wire.FAILED, message)
+
+    def _enrol(self, message: Message, context: Context) -> Message:
+        terms, group = wire.offer_of(message.content)
+        account = self._account(context)
+        group = Guard(account).enrol(terms, group)
+        log(INFO, "nestegg: enrolled in run %s, group %s, terms %s", terms.run, group, terms.digest)
+        partition = context.node_config.get(PARTITION, -1)
+        number = partition if isinstance(partition, int) else -1
+        answer = wire.Answer(account.budget.epsilon, account.budget.delta, group, number)
+        return Message(RecordDict({wire.ANSWER: wire.answer_to_record(answer)}), reply_to=message)
+
+    def _train(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        order = wire.order_of(message.content)
+        arrays = wire.single_arrays(message.content)
+        layout = ArrayLayout.of(arrays)
+        before = layout.flatten(arrays)  # a copy: training code may change what it was given
+        Guard(self._account(context)).admit(order)
+        del message.content[wire.ORDER]
+        reply = call_next(message, context)
+        if reply.has_error():
+            raise RuntimeError(f"it replied with error {reply.error.code}: {reply.error.reason}")
+        update = layout.flatten(wire.single_arrays(reply.content)).sub_(before)
+        self._protect(update, layout, order, context)
+        content = RecordDict({wire.UPDATE: ArrayRecord({wire.UPDATE: Array(update.numpy())})})
+        return Message(content, reply_to=message)
+
+    def _protect(self, update: Tensor, layout: ArrayLayout, order: Order, context: Context) -> None:
+        """Clip an update and add this client's share of noise, in place."""
+        layers = layout.layers if order.clipping == "per-layer" else None
+        length = clip(update[None], torch.tensor([order.clip_norm], dtype=torch.float64), layers)
+        if not torch.isfinite(length).all():
+            raise InputError("the update is not finite.")
+        add_noise(update, order.noise_std, 1, self._noise(context, order.round))
+
+
+def private_client_app(
+    account: AccountOf = account_of_node, mods: Sequence[Mod] = (), noise: NoiseOf = secret_noise
+) -> ClientApp:
+    """A `ClientApp` whose clients are private: register a train function with it, as with any other.
+
+    Args:
+        account: see `PrivacyMod`.
+        mods: further mods; they see messages as the training code does.
+        noise: see `PrivacyMod`.
+    """
+    app = ClientApp(mods=[PrivacyMod(account, noise), *mods])
+    action = wire.ENROL.partition(".")[2]
+
+    @app.query(action)
+    def enrol(message: Message, context: Context) -> Message:
+        raise AssertionError("the mod answers enrolments itself")
+
+    return app
+
+
+def _error(word: str, message: Message) -> Message:
+    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, word), reply_to=message)

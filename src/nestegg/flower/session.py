@@ -1,0 +1,192 @@
+"""A run on Flower as its folder and its ledger know it: it can be left at any moment and taken up again.
+
+terms.json              what was agreed on
+roster.json             who is in it
+ledger.db               what it has spent, unless another ledger pays
+checkpoint.safetensors  the model after the last round
+rounds.jsonl            a line a round
+model.safetensors       the model at the end
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from logging import INFO
+from pathlib import Path
+
+import torch
+from flwr.app import ArrayRecord, Metadata
+from flwr.app.exception import AppExitException
+from flwr.serverapp import Grid
+from flwr.supercore import log
+from flwr.supercore.exit import ExitCode
+from torch import Tensor
+
+from nestegg.errors import InputError
+from nestegg.files import make_folder, write_atomically
+from nestegg.flower.arrays import ArrayLayout
+from nestegg.flower.enrolment import Enrolment, Roster
+from nestegg.flower.terms import Order, Terms, constant_scale
+from nestegg.ledger import Ledger, RunBooks
+from nestegg.planning import Plan
+from nestegg.runs.folder import StateFolder, packed
+from nestegg.runs.payment import new_run_name
+
+
+class PreconditionUnmet(AppExitException):
+    """A mistake of the user's, as Flower ends a run for one: a sentence, no traceback."""
+
+    exit_code = ExitCode.SERVERAPP_STRATEGY_PRECONDITION_UNMET
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+@dataclass
+class OpenRound:
+    """A round that is paid for and not released: its claim, and what was sent to whom. A secret of the server."""
+
+    round: int
+    claim: str
+    sent: dict[int, tuple[Metadata, Order]]
+
+    def clients(self) -> dict[str, int]:
+        """The client of every message, by the number it has once it is sent."""
+        return {metadata.message_id: client for client, (metadata, _) in self.sent.items() if metadata.message_id}
+
+
+class Session:
+    """A process at work on a run; `begin` makes one.
+
+    Attributes:
+        terms: what was agreed on.
+        layout: of the model.
+        arrays: the model after the last released round.
+        done: rounds that are released.
+        roster: who is in it, once `enrol` is done.
+        books: of the ledger that pays, once `enrol` is done.
+        enrolment: which nodes are which clients.
+    """
+
+    roster: Roster
+    books: RunBooks
+    enrolment: Enrolment
+
+    def __init__(self, folder: StateFolder, ledger: Ledger, terms: Terms, initial_arrays: ArrayRecord) -> None:
+        self._folder, self._ledger, self.terms = folder, ledger, terms
+        self.layout, self.arrays = ArrayLayout.of(initial_arrays), initial_arrays
+        self._model = self.layout.flatten(initial_arrays)
+        self._results: list[str] = []
+        self._restore()
+
+    @classmethod
+    @contextmanager
+    def begin(
+        cls,
+        plan: Plan,
+        folder: Path,
+        ledger: str | None,
+        clipping: str,
+        colluders: int,
+        clip_scale: Sequence[float] | None,
+        *,
+        initial_arrays: ArrayRecord,
+    ) -> Iterator[Session]:
+        """Begin a run in a folder, or go on with the one that is there."""
+        make_folder("folder", folder)
+        state = StateFolder(folder)
+        with state.locked(), Ledger(ledger or folder / "ledger.db") as books:
+            terms = _agreed(folder, plan, clipping, colluders, constant_scale(plan.rounds, clip_scale))
+            yield cls(state, books, terms, initial_arrays)
+
+    @property
+    def done(self) -> int:
+        """Rounds that are released."""
+        return len(self._results)
+
+    def enrol(self, grid: Grid, identity: str, places: Mapping[str, str] | None, timeout: float) -> None:
+        """Find out who is in the run, once, and bring the ledger and the checkpoint into agreement."""
+        path = self._folder.path / "roster.json"
+        if path.exists():
+            self.roster = Roster.load(path)
+            places = {member.client: member.group for member in self.roster.members}
+            self.enrolment = Enrolment(self.terms, identity, places)
+            self.enrolment.ask(grid, timeout)
+        else:
+            self.enrolment = Enrolment(self.terms, identity, places)
+            self.roster = self.enrolment.fill(grid, timeout)
+            self.roster.save(path)
+        if self.roster.terms != self.terms.digest:
+            raise InputError(f"{path} is the roster of other terms.")
+        name = self.terms.run
+        if not self._ledger.has_run(name):
+            self._ledger.begin(name, self.terms.plan, self.roster.clients, self.roster.budgets)
+        self.books = self._ledger.books(name)
+        for sentence in self.books.reconcile(self._results):
+            log(INFO, sentence)
+
+    def check_rest(self) -> None:
+        """Whether everybody can afford the rounds that are left."""
+        self.books.check_rest()
+
+    def reserve(self, round_: int) -> str:
+        """Pay for a round, durably, before anybody is asked; returns the claim."""
+        return self.books.reserve(round_)
+
+    def release(self, round_: int, claim: str, update: Tensor) -> ArrayRecord:
+        """The model with an update, once its checkpoint is written and the ledger says that it is out."""
+        model = self._model + update
+        facts = {"round": round_, "terms": self.terms.digest, "results": self._results}
+        result = self._folder.save_checkpoint({"model": model}, facts)
+        self.books.release(round_, claim, result)
+        self._model, self._results = model, [*self._results, result]
+        self.arrays = self.layout.with_vector(self.arrays, model)
+        self._folder.append_line(json.dumps({"round": round_, **self.spent(round_)}))
+        return self.arrays
+
+    def spent(self, round_: int) -> dict[str, float]:
+        """What clients have spent in their lives, the tightest of every group, and the noise of a parameter."""
+        accounts = self.books.accounts()
+        spent = {f"epsilon-{row.group.name}": accounts[row.group.name].epsilon for row in self.terms.plan.groups}
+        total = self.terms.noise_std(round_) * self.terms.plan.clients**0.5
+        return spent | {"noise-std": total / self.terms.expected(round_)}
+
+    def finish(self) -> None:
+        """Write the model, if the last round is out."""
+        if self.done == self.terms.plan.rounds:
+            arrays = {name: torch.from_numpy(array.numpy().copy()) for name, array in self.arrays.items()}
+            write_atomically(self._folder.path / "model.safetensors", packed(arrays, {"terms": self.terms.digest}))
+
+    def _restore(self) -> None:
+        saved = self._folder.load_checkpoint()
+        if saved is None:
+            return
+        model = saved.tensors.get("model")
+        if saved.facts.get("terms") != self.terms.digest or model is None or model.shape != self._model.shape:
+            raise InputError(f"the checkpoint in {self._folder.path} is of other terms or of another model.")
+        self._results = [*saved.facts["results"], saved.digest]
+        self._model, self.arrays = model, self.layout.with_vector(self.arrays, model)
+        lines = [line for line in self._folder.lines() if json.loads(line).get("round", 0) <= self.done]
+        self._folder.write_lines(lines)
+        log(INFO, "Going on after round %d.", self.done)
+
+
+def _agreed(folder: Path, plan: Plan, clipping: str, colluders: int, clip_scale: tuple[float, ...]) -> Terms:
+    """The terms in a folder, which must be those asked for; new ones where there are none."""
+    path = folder / "terms.json"
+    if not path.exists():
+        terms = Terms(new_run_name(folder), plan, clipping, colluders, clip_scale)
+        write_atomically(path, terms.text + "\n")
+        return terms
+    try:
+        agreed = Terms.parse(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}.") from None
+    if Terms(agreed.run, plan, clipping, colluders, clip_scale).digest != agreed.digest:
+        raise InputError(
+            f"{folder} holds a run with other terms: another plan, clipping or scale. Give another folder."
+        )
+    return agreed

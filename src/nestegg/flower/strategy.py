@@ -1,0 +1,238 @@
+"""A Flower strategy that carries a plan: Algorithm 2 with real messages, real dropouts and a ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from logging import INFO
+from pathlib import Path
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.exception import PrivacyBudgetExhausted
+from flwr.serverapp.strategy import Result, Strategy
+from flwr.supercore import log
+
+from nestegg.checks import one_of, positive, whole
+from nestegg.errors import BudgetError, InputError, VerificationError
+from nestegg.flower import wire
+from nestegg.flower.accountant import GroupAccountant
+from nestegg.flower.aggregation import NoisySum
+from nestegg.flower.enrolment import IDENTITIES
+from nestegg.flower.exchange import exchange
+from nestegg.flower.session import OpenRound, PreconditionUnmet, Session
+from nestegg.flower.terms import METHODS
+from nestegg.planning import Plan
+from nestegg.randomness import Purpose, Randomness
+
+
+class PlannedStrategy(Strategy):
+    """Trains by a nestegg plan. Clients must use `private_client_app`, or `PrivacyMod`.
+
+    All state is in a folder, outside Flower: whatever is killed, the same strategy on the same folder goes on where the
+    last released round ended.
+
+    Args:
+        plan: for a fixed number of clients in groups.
+        folder: of this run; made if it is not there.
+        ledger: URL of the ledger that pays, by default one in the folder.
+        clipping: per-layer or flat.
+        colluders: clients against whose joint knowledge of their own noise the guarantee shall hold.
+        clip_scale: a factor a round for clip norms and noise, such as a learning rate; see `Terms`.
+        roster: the group of every client, by name; by default all nodes may enrol, and take the group that fits them.
+        identity: key, where SuperNodes authenticate; partition-id in simulations.
+        enrolment_timeout: seconds to wait until all are enrolled.
+        randomness: of cohorts and noise; anything but the default is for experiments, not for release.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path | str,
+        *,
+        ledger: str | None = None,
+        clipping: str = "per-layer",
+        colluders: int = 0,
+        clip_scale: Sequence[float] | None = None,
+        roster: Mapping[str, str] | None = None,
+        identity: str = "key",
+        enrolment_timeout: float = 120.0,
+        randomness: Randomness | None = None,
+    ) -> None:
+        one_of("plan.method", plan.method, METHODS)
+        self.plan = plan
+        self._folder, self._ledger = Path(folder), ledger
+        self._mechanics = (clipping, colluders, clip_scale)
+        self._roster, self._identity = roster, one_of("identity", identity, IDENTITIES)
+        self._patience = positive("enrolment_timeout", enrolment_timeout)
+        self._randomness = randomness or Randomness(seed=0, reproducible=False)
+        self._session: Session | None = None
+        self._open: OpenRound | None = None
+
+    def accountants(self) -> dict[str, GroupAccountant]:
+        """What the clients of every group have spent, as Flower's accountants; where they differ, the tightest."""
+        accounts = self._running.books.accounts()
+        rows = {row.group.name: row for row in self.plan.groups}
+        return {
+            name: GroupAccountant.of(rows[name], self.plan.clients, account.charges)
+            for name, account in accounts.items()
+        }
+
+    def summary(self) -> None:
+        """Log what will be done."""
+        plan = self.plan
+        log(
+            INFO, "\t├──> Plan: %s (%s), %d clients, %d rounds", plan.method, plan.accountant, plan.clients, plan.rounds
+        )
+        log(INFO, "\t│\t└──Digest: %s", plan.digest)
+        log(INFO, "\t├──> Groups:")
+        for row in plan.groups:
+            budget = row.group.budget
+            log(
+                INFO,
+                "\t│\t├──%s: %d clients, ε = %g at δ = %g, planned to spend %.4g",
+                row.group.name,
+                row.group.clients,
+                budget.epsilon,
+                budget.delta,
+                row.epsilon_spent[-1],
+            )
+        log(INFO, "\t└──> State: %s", self._folder)
+        if self._randomness.reproducible:
+            log(INFO, "\t     Cohorts and noise follow from a seed: this run is NOT FOR RELEASE.")
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int | None = None,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Enrol, and train the rounds that are left.
+
+        Args:
+            grid: of the ServerApp.
+            initial_arrays: the model before the first round; a checkpoint takes its place.
+            num_rounds: the last round to run now; by default the plan's last.
+            timeout: seconds to wait for the clients of a round; who is later counts as lost.
+            train_config: sent to clients with every round.
+            evaluate_config: not used: what clients measure on their data never leaves them.
+            evaluate_fn: measures the model after every round, on public data.
+        """
+        with _flower_errors():
+            last = whole("num_rounds", self.plan.rounds if num_rounds is None else num_rounds, 1, self.plan.rounds)
+            log(INFO, "Starting %s:", type(self).__name__)
+            self.summary()
+            with Session.begin(
+                self.plan, self._folder, self._ledger, *self._mechanics, initial_arrays=initial_arrays
+            ) as session:
+                self._session = session
+                session.enrol(grid, self._identity, self._roster, self._patience)
+                session.check_rest()
+                return self._train(grid, last, timeout, train_config or ConfigRecord(), evaluate_fn)
+
+    def _train(
+        self,
+        grid: Grid,
+        last: int,
+        timeout: float,
+        config: ConfigRecord,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
+    ) -> Result:
+        session, result = self._running, Result()
+        result.arrays = session.arrays
+        if evaluate_fn is not None and (found := evaluate_fn(session.done, session.arrays)) is not None:
+            result.evaluate_metrics_serverapp[session.done] = found
+        for round_ in range(session.done + 1, last + 1):
+            log(INFO, "[ROUND %d/%d]", round_, self.plan.rounds)
+            session.enrolment.ask(grid, min(timeout, self._patience))
+            messages = self.configure_train(round_, session.arrays, config, grid)
+            arrays, metrics = self.aggregate_train(round_, exchange(grid, messages, timeout))
+            result.arrays, result.train_metrics_clientapp[round_] = arrays, metrics
+            log(INFO, "\t└──> Spent: %s", dict(metrics))
+            if evaluate_fn is not None and (found := evaluate_fn(round_, arrays)) is not None:
+                result.evaluate_metrics_serverapp[round_] = found
+                log(INFO, "\t└──> Evaluation: %s", dict(found))
+        session.finish()
+        accounts = session.books.accounts()
+        for name in (row.group.name for row in self.plan.groups):
+            log(INFO, "%s: ε = %.4f of %g spent", name, accounts[name].epsilon, accounts[name].budget.epsilon)
+        return result
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Pay for a round, draw its cohort, and make out an order to everybody in it (Algorithm 2, lines 4 and 5).
+
+        Every client is drawn by itself with its own rate, present or not. Nobody is a legal outcome.
+        """
+        session = self._running
+        claim = session.reserve(server_round)
+        config["server-round"] = server_round
+        self._open = OpenRound(server_round, claim, {})
+        present, messages = session.enrolment.present(grid), []
+        for client in self._cohort(server_round):
+            member = session.roster.members[client]
+            order = session.terms.order(member.group, server_round)
+            if member.client not in present:
+                continue  # it counts as lost, which is nobody's business
+            content = RecordDict({"arrays": arrays, "config": config, wire.ORDER: wire.order_to_record(order)})
+            message = Message(content, present[member.client], MessageType.TRAIN)
+            messages.append(message)
+            self._open.sent[client] = (message.metadata, order)
+        return messages
+
+    def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord, MetricRecord]:
+        """Sum, add the missing shares, divide by q^t N, save, release (Algorithm 2, lines 7 to 9)."""
+        session, opened = self._running, self._open
+        if opened is None or opened.round != server_round:
+            raise InputError(f"round {server_round} was not configured.")
+        total = NoisySum(session.terms, server_round, session.layout.size)
+        clients = None
+        for reply in replies:
+            clients = clients or opened.clients()  # messages get their numbers when they are sent
+            client = clients.get(reply.metadata.reply_to_message_id)
+            if client is None:
+                continue
+            with suppress(InputError):  # who was asked, and did not answer well, is a secret: it is not logged
+                total.add(client, opened.sent[client][1], reply)
+        update = total.finish(self._randomness) / session.terms.expected(server_round)
+        self._open = None
+        arrays = session.release(server_round, opened.claim, update)
+        return arrays, MetricRecord(dict(session.spent(server_round)))
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> list[Message]:
+        """Nobody is asked: what clients measure on their data would leave them without noise."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> None:
+        """There is nothing to aggregate."""
+
+    def _cohort(self, round_: int) -> list[int]:
+        rates = {row.group.name: row.sampling_rate[round_ - 1] for row in self.plan.groups}
+        own = np.array([rates[member.group] for member in self._running.roster.members])
+        draws = self._randomness.stream(Purpose.COHORT, round_).random(len(own))
+        return [int(client) for client in np.flatnonzero(draws < own)]
+
+    @property
+    def _running(self) -> Session:
+        if self._session is None:
+            raise InputError("the strategy has not been started.")
+        return self._session
+
+
+@contextmanager
+def _flower_errors() -> Iterator[None]:
+    """Errors as Flower reports them: one sentence, no traceback."""
+    try:
+        yield
+    except BudgetError as error:
+        raise PrivacyBudgetExhausted(str(error)) from None
+    except (InputError, VerificationError) as error:
+        raise PreconditionUnmet(str(error)) from None

@@ -1,0 +1,148 @@
+"""What a federation agrees on before the first round, and what follows from it for a client in a round.
+
+Terms are public: they depend on budgets, never on data. Whoever holds their digest knows every rate, clip norm and
+noise that will ever be asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from nestegg.checks import one_of, positive, whole
+from nestegg.errors import InputError
+from nestegg.mechanism import CLIPPINGS, share_std
+from nestegg.planning import GroupPlan, Plan
+from nestegg.planning.plan_file import parse_plan
+from nestegg.schema import Section, read
+
+FORMAT = "nestegg-terms/1"
+METHODS = ("dp-fedavg", "idp-fedavg", "spend-as-you-go", "shaped")
+
+
+class Order(NamedTuple):
+    """What a client is to do in a round.
+
+    Attributes:
+        run: of which run.
+        terms: digest of the terms it follows from.
+        group: whose rows apply to the client.
+        round: counted from 1.
+        clipping: flat or per-layer.
+        clip_norm: c_n^t, in the unit of the update.
+        noise_std: of the client's own share.
+    """
+
+    run: str
+    terms: str
+    group: str
+    round: int
+    clipping: str
+    clip_norm: float
+    noise_std: float
+
+
+class _TermsRecord(Section):
+    format: str
+    run: str
+    plan: str
+    clipping: str
+    colluders: int
+    clip_scale: list[float]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A plan, and how it applies to the updates of one run.
+
+    Attributes:
+        run: its name, unique: under it the run stands in every ledger.
+        plan: rates, noise multipliers and clip norms.
+        clipping: flat clips the whole update to c_n^t, per-layer each of the m layers to c_n^t/√m.
+        colluders: clients against whose joint knowledge of their own noise the guarantee shall hold.
+        clip_scale: a factor a round for clip norms and noise alike, which leaves privacy as it is: the learning rate
+            λ_t where clip norms are norms of the accumulated gradient, and 1 where they are norms of the update.
+    """
+
+    run: str
+    plan: Plan
+    clipping: str
+    colluders: int
+    clip_scale: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        one_of("plan.method", self.plan.method, METHODS)
+        one_of("clipping", self.clipping, CLIPPINGS)
+        whole("colluders", self.colluders, 0, self.plan.clients - 1)
+        if len(self.clip_scale) != self.plan.rounds:
+            raise InputError(f"clip_scale has {len(self.clip_scale)} numbers; the plan has {self.plan.rounds} rounds.")
+        for scale in self.clip_scale:
+            positive("clip_scale", scale)
+
+    @classmethod
+    def parse(cls, text: str) -> Terms:
+        """Terms from their JSON, which a stranger may have written."""
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"terms are not JSON: {error}.") from None
+        record = read(_TermsRecord, content, "terms")
+        one_of("terms: format", record.format, (FORMAT,))
+        plan = parse_plan(record.plan, "terms: plan")
+        return cls(record.run, plan, record.clipping, record.colluders, tuple(record.clip_scale))
+
+    @cached_property
+    def text(self) -> str:
+        """The terms as JSON."""
+        content = {
+            "format": FORMAT,
+            "run": self.run,
+            "plan": self.plan.to_json(),
+            "clipping": self.clipping,
+            "colluders": self.colluders,
+            "clip_scale": list(self.clip_scale),
+        }
+        return json.dumps(content, sort_keys=True, allow_nan=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of all of it, the plan by its own digest: what a client holds on to."""
+        content = json.loads(self.text) | {"plan": self.plan.digest}
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    def row(self, group: str) -> GroupPlan:
+        """The plan of a group."""
+        name = one_of("group", group, [row.group.name for row in self.plan.groups])
+        return next(row for row in self.plan.groups if row.group.name == name)
+
+    def noise_std(self, round_: int) -> float:
+        """Standard deviation of one share in a round: N of them make the total noise c σ^t."""
+        total = self.plan.clip_norm * self.plan.round_noise_multiplier[round_ - 1] * self.clip_scale[round_ - 1]
+        return share_std(total, self.plan.clients, self.colluders)
+
+    def order(self, group: str, round_: int) -> Order:
+        """What a client of a group is to do in a round."""
+        whole("round", round_, 1, self.plan.rounds)
+        norm = self.row(group).clip_norm[round_ - 1] * self.clip_scale[round_ - 1]
+        return Order(self.run, self.digest, group, round_, self.clipping, norm, self.noise_std(round_))
+
+    def expected(self, round_: int) -> float:
+        """q^t N, by which the round's sum is divided, whoever replied."""
+        return self.plan.mean_sampling_rate[round_ - 1] * self.plan.clients
+
+
+def own_plan(plan: Plan, group: str) -> Plan:
+    """The plan as one client of a group sees it: what it will be charged, with nobody else in it."""
+    row = next(row for row in plan.groups if row.group.name == group)
+    norms = (plan.clip_norm,) * plan.rounds  # with one client, c^t = c σ^t/σ^t
+    alone = replace(row, group=replace(row.group, clients=1), clip_norm=norms, already_spent=())
+    return replace(plan, groups=(alone,))
+
+
+def constant_scale(rounds: int, scale: Sequence[float] | None) -> tuple[float, ...]:
+    """A factor a round, 1 by default."""
+    return (1.0,) * rounds if scale is None else tuple(float(factor) for factor in scale)

@@ -1,0 +1,314 @@
+"""The strategy on a grid in one process: what is released, by whom it is paid, and what may go wrong on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.serverapp import (
+    GaussianPrivacyEvent,
+    NeighboringRelation,
+    PrivacyAccountant,
+    PrivacyConfig,
+    RdpAccountant,
+    SamplingMethod,
+)
+from flwr.serverapp.exception import PrivacyBudgetExhausted
+
+from nestegg import Budget, Group, InputError, Ledger, Plan
+from nestegg import plan as make_plan
+from nestegg.flower import GroupAccountant, PlannedStrategy, PreconditionUnmet
+from nestegg.flower.session import Session
+from nestegg.flower.wire import ENROL, ORDER, UPDATE
+from nestegg.randomness import Randomness
+
+from .grid import BUDGETS, STEP, LocalGrid, client_app, model, small_plan
+
+SIZE = 300  # 90,600 weights: their standard deviation is known to 0.3 %
+
+
+def kept(arrays: ArrayRecord) -> ArrayRecord:
+    """Training that changes nothing, so that what is released is noise."""
+    return arrays
+
+
+def vector(arrays: ArrayRecord) -> np.ndarray[Any, Any]:
+    return np.concatenate([array.numpy().ravel() for array in arrays.values() if array.dtype == "float32"])
+
+
+def noise_of(plan: Plan, round_: int) -> float:
+    """What the plan says of the noise of a parameter: c σ^t/(q^t N)."""
+    expected = plan.mean_sampling_rate[round_ - 1] * plan.clients
+    return plan.clip_norm * plan.round_noise_multiplier[round_ - 1] / expected
+
+
+def assert_nobody_over(folder: Path, accounts: Path) -> None:
+    """On the server's ledger, and on every client's own."""
+    for ledger in [folder / "ledger.db", *accounts.glob("*/ledger.db")]:
+        with Ledger(ledger, read_only=True) as books:
+            books.verify()
+
+
+def reply_with(message: Message, values: np.ndarray[Any, Any], name: str = UPDATE) -> Message:
+    return Message(RecordDict({UPDATE: ArrayRecord({name: Array(values)})}), reply_to=message)
+
+
+def only(partition: int, change: Callable[[Message, Message], list[Message]]) -> Callable[..., list[Message]]:
+    """A fault of one client, in training."""
+
+    def fault(number: int, question: Message, reply: Message) -> list[Message]:
+        return change(question, reply) if number == partition and question.metadata.message_type != ENROL else [reply]
+
+    return fault
+
+
+WEIGHTS = SIZE * SIZE + 2 * SIZE
+FAULTS: dict[str, Callable[[Message, Message], list[Message]]] = {
+    "nothing comes": lambda question, reply: [],
+    "an error": lambda question, reply: [Message(Error(2, "lost"), reply_to=question)],
+    "twice": lambda question, reply: [reply, reply],
+    "wrong shape": lambda question, reply: [reply_with(question, np.zeros(WEIGHTS + 1, np.float32))],
+    "wrong type": lambda question, reply: [reply_with(question, np.zeros(WEIGHTS))],
+    "not a number": lambda question, reply: [reply_with(question, np.full(WEIGHTS, np.nan, np.float32))],
+    "huge": lambda question, reply: [reply_with(question, np.full(WEIGHTS, 1e6, np.float32))],
+    "too long by little": lambda question, reply: [reply_with(question, np.full(WEIGHTS, 2.0, np.float32))],
+    "renamed": lambda question, reply: [reply_with(question, np.zeros(WEIGHTS, np.float32), "model")],
+    "no arrays": lambda question, reply: [Message(RecordDict(), reply_to=question)],
+    "metrics only": lambda question, reply: [
+        Message(RecordDict({"m": MetricRecord({"loss": 1.0})}), reply_to=question)
+    ],
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_noise_of_a_release_is_what_the_plan_says_whatever_a_client_does(tmp_path: Path, fault: str) -> None:
+    plan = small_plan(rounds=1)
+    grid = LocalGrid(client_app(tmp_path / "clients", kept), 6, fault=only(2, FAULTS[fault]))
+    result = PlannedStrategy(plan, tmp_path / "run").start(grid, model(SIZE), timeout=0.1)
+    assert vector(result.arrays).std() == pytest.approx(noise_of(plan, 1), rel=0.015)
+    assert_nobody_over(tmp_path / "run", tmp_path / "clients")
+
+
+def test_noise_is_whole_where_all_are_absent_and_where_nobody_is_drawn(tmp_path: Path) -> None:
+    plan = small_plan(rounds=2)
+    grid = LocalGrid(client_app(tmp_path / "clients", kept), 6)
+    strategy = PlannedStrategy(plan, tmp_path / "run")
+    before = vector(strategy.start(grid, model(SIZE), num_rounds=1).arrays)
+    grid.online.clear()
+    after = vector(PlannedStrategy(plan, tmp_path / "run", enrolment_timeout=0.1).start(grid, model(SIZE)).arrays)
+    assert (after - before).std() == pytest.approx(noise_of(plan, 2), rel=0.015)
+
+
+def test_it_is_a_plain_sum_over_the_plans_denominator(tmp_path: Path) -> None:
+    plan = small_plan(rounds=1, factor=1000.0)
+    grid = LocalGrid(client_app(tmp_path / "clients", factor=1000.0), 6, fault=only(0, FAULTS["nothing comes"]))
+    result = PlannedStrategy(plan, tmp_path / "run", clipping="flat").start(grid, model(SIZE), timeout=0.1)
+    norms = [row.clip_norm[0] for row in plan.groups for _ in range(row.group.clients)]
+    assert min(norms) < STEP * np.sqrt(WEIGHTS)  # all are clipped
+    each = sum(norms[1:]) / np.sqrt(WEIGHTS) / (plan.mean_sampling_rate[0] * plan.clients)
+    error = noise_of(plan, 1) / np.sqrt(WEIGHTS)
+    assert abs(vector(result.arrays).mean() - each) < 5 * error
+    assert each > 20 * error  # the test would notice one client more or less, or another denominator
+    assert result.arrays["b.count"].numpy() == 3
+
+
+def test_everybody_is_drawn_by_itself_with_its_own_rate(tmp_path: Path) -> None:
+    rounds = 30
+    rates = {"strict": 0.1, "middle": 0.5, "open": 0.9}
+    groups = [
+        Group(name, 2, Budget(e), q, rounds) for (name, q), e in zip(rates.items(), (2.0, 5.0, 10.0), strict=True)
+    ]
+    plan = make_plan(groups, rounds=rounds, spending_rate=0.9)
+    grid = LocalGrid(client_app(tmp_path / "clients"), 6)
+    strategy = PlannedStrategy(plan, tmp_path / "run")
+    strategy.start(grid, model())
+    asked = [m.content.config_records[ORDER] for m in grid.asked if m.metadata.message_type == "train"]
+    for name, q in rates.items():
+        times = sum(order["group"] == name and order["round"] < rounds for order in asked)
+        assert abs(times - 2 * (rounds - 1) * q) < 5 * np.sqrt(2 * rounds * q * (1 - q))
+    assert strategy.configure_evaluate(1, model(), None, grid) == []  # type: ignore[arg-type]
+
+
+def test_what_is_sent_and_what_is_told(tmp_path: Path) -> None:
+    plan = small_plan(rounds=2)
+    grid = LocalGrid(client_app(tmp_path / "clients"), 6)
+    seen = []
+    strategy = PlannedStrategy(plan, tmp_path / "run", clip_scale=[0.5, 0.25], clipping="flat")
+    result = strategy.start(
+        grid, model(), evaluate_fn=lambda number, arrays: seen.append(number) or MetricRecord({"a": 1.0})
+    )
+    assert seen == [0, 1, 2]
+    order = next(m for m in grid.asked if m.metadata.message_type == "train").content.config_records[ORDER]
+    assert order["clip_norm"] == plan.groups[0].clip_norm[0] * 0.5
+    total = plan.clip_norm * plan.round_noise_multiplier[0] * 0.5
+    assert order["noise_std"] == pytest.approx(total / np.sqrt(6))
+    told = result.train_metrics_clientapp[2]
+    assert set(told) == {"epsilon-strict", "epsilon-middle", "epsilon-open", "noise-std"}
+    assert told["epsilon-middle"] == pytest.approx(plan.groups[1].epsilon_spent[1])
+
+
+@pytest.mark.parametrize("step", ["reserve", "exchange", "save_checkpoint", "release", "append_line"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_server_that_dies_at_any_step_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, after: bool
+) -> None:
+    """In round 2, before or after the step: no round is lost or paid twice, and the noise of the release is whole."""
+    from nestegg.flower import strategy as module
+    from nestegg.ledger import RunBooks
+    from nestegg.runs.folder import StateFolder
+
+    plan = small_plan(rounds=3)
+    grid = LocalGrid(client_app(tmp_path / "clients", kept), 6)
+    owner: Any = {"exchange": module, "reserve": Session, "release": RunBooks}.get(step, StateFolder)
+    real, calls = getattr(owner, step), 0
+
+    def dying(*arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        # Own ledgers of clients use `release`, too: only the server's, of six clients, counts.
+        counts = step != "release" or arguments[0].plan.clients == 6
+        calls += counts
+        if counts and calls == 2 and not after:
+            raise KeyboardInterrupt
+        result = real(*arguments, **options)
+        if counts and calls == 2:
+            if step == "exchange":
+                list(result)
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(owner, step, dying)
+    with pytest.raises(KeyboardInterrupt):
+        PlannedStrategy(plan, tmp_path / "run").start(grid, model(SIZE))
+    monkeypatch.undo()
+    result = PlannedStrategy(plan, tmp_path / "run").start(grid, model(SIZE))
+    with Ledger(tmp_path / "run" / "ledger.db") as ledger:
+        (state,) = ledger.history().runs.values()
+        assert (state.done, len(state.paid)) == (3, 3)
+        assert all(account.epsilon <= account.budget.epsilon for account in ledger.accounts())
+    whole = np.sqrt(sum(noise_of(plan, t) ** 2 for t in (1, 2, 3)))
+    assert vector(result.arrays).std() == pytest.approx(whole, rel=0.015)
+    assert_nobody_over(tmp_path / "run", tmp_path / "clients")
+    lines = (tmp_path / "run" / "rounds.jsonl").read_text().splitlines()
+    assert len(lines) >= 2  # a line that was not written is a gap, not a wrong number
+
+
+def test_an_exhausted_budget_is_flowers_own_exception_and_nobody_is_asked(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    grid = LocalGrid(client_app(tmp_path / "a"), 6)
+    PlannedStrategy(small_plan(), tmp_path / "run", ledger=url).start(grid, model())
+    again = LocalGrid(client_app(tmp_path / "b"), 6)  # clients that have forgotten; the server's ledger has not
+    with pytest.raises(PrivacyBudgetExhausted, match="would go over budget"):
+        PlannedStrategy(small_plan(), tmp_path / "again", ledger=url).start(again, model())
+    assert {m.metadata.message_type for m in again.asked} == {ENROL}
+
+
+def test_a_folder_keeps_its_terms(tmp_path: Path) -> None:
+    grid = LocalGrid(client_app(tmp_path / "clients"), 6)
+    PlannedStrategy(small_plan(), tmp_path / "run").start(grid, model(), num_rounds=1)
+    for plan, options in ((small_plan(rounds=5), {}), (small_plan(), {"clipping": "flat"})):
+        with pytest.raises(PreconditionUnmet, match="other terms"):
+            PlannedStrategy(plan, tmp_path / "run", **options).start(grid, model())
+    with pytest.raises(PreconditionUnmet, match="another model"):
+        PlannedStrategy(small_plan(), tmp_path / "run").start(grid, model(9))
+    with pytest.raises(InputError, match=r"plan\.method = 'fedavg' must be one of"):
+        PlannedStrategy(small_plan(method="fedavg"), tmp_path / "other")
+
+
+def test_enrolment(tmp_path: Path) -> None:
+    few = LocalGrid(client_app(tmp_path / "a"), 5)
+    with pytest.raises(PreconditionUnmet, match="group 'open' has 1 of 2 clients"):
+        PlannedStrategy(small_plan(), tmp_path / "few", enrolment_timeout=0.1).start(few, model())
+    nameless = LocalGrid(client_app(tmp_path / "b"), 6, keys=False)
+    with pytest.raises(PreconditionUnmet, match="--enable-supernode-auth"):
+        PlannedStrategy(small_plan(), tmp_path / "keys", enrolment_timeout=0.1).start(nameless, model())
+    PlannedStrategy(small_plan(), tmp_path / "partitions", identity="partition-id").start(nameless, model())
+    with Ledger(tmp_path / "partitions" / "ledger.db", read_only=True) as ledger:
+        names = dict(ledger.clients())
+    assert sorted(names) == [f"partition-{number:06d}" for number in range(6)]
+    assert [names[name].budget.epsilon for name in sorted(names)] == list(BUDGETS.values())
+
+
+def test_a_roster_decides_who_may_enrol_and_where(tmp_path: Path) -> None:
+    from nestegg.flower.enrolment import client_of_key
+
+    names = [client_of_key(b"public key of %d" % number) for number in range(6)]
+    # The last client has ε = 10 and room for it, and is asked for less.
+    groups = dict(zip(names, ("strict", "strict", "middle", "open", "open", "middle"), strict=True))
+    grid = LocalGrid(client_app(tmp_path / "clients"), 6)
+    with pytest.raises(PreconditionUnmet, match="'open' has 1 of 2"):  # client 3 has 5, and refuses a group with 10
+        PlannedStrategy(small_plan(), tmp_path / "a", roster=groups, enrolment_timeout=0.1).start(grid, model())
+    groups |= {names[3]: "middle", names[5]: "open"}
+    fresh = LocalGrid(client_app(tmp_path / "fresh"), 6)
+    PlannedStrategy(small_plan(), tmp_path / "b", roster=groups).start(fresh, model())
+
+
+def test_a_node_that_comes_back_under_another_number_is_the_same_client(tmp_path: Path) -> None:
+    grid = LocalGrid(client_app(tmp_path / "clients"), 6)
+    PlannedStrategy(small_plan(), tmp_path / "run").start(grid, model(), num_rounds=1)
+    grid.online = {500 + number: number for number in range(6)}
+    grid.asked.clear()
+    PlannedStrategy(small_plan(), tmp_path / "run").start(grid, model(), num_rounds=2)
+    assert {m.metadata.dst_node_id for m in grid.asked if m.metadata.message_type == "train"} == set(grid.online)
+
+
+def test_the_same_seed_gives_the_same_release(tmp_path: Path) -> None:
+    """With noise from a seed, which clients must agree to, the release does not depend on who was lost."""
+    from flwr.app import Context
+
+    from nestegg.flower import private_client_app
+    from nestegg.randomness import Purpose
+
+    from .grid import accounts_in
+
+    seeded = Randomness(7, reproducible=True)
+
+    def noise(context: Context, round_: int) -> np.random.Generator:
+        return seeded.stream(Purpose.NOISE, round_, int(context.node_config["partition-id"]))
+
+    released = []
+    for name, fault in (("whole", None), ("lost", only(3, FAULTS["nothing comes"]))):
+        app = private_client_app(accounts_in(tmp_path / name), noise=noise)
+
+        @app.train()
+        def train(message: Message, context: Context) -> Message:
+            return Message(RecordDict({"arrays": message.content.array_records["arrays"]}), reply_to=message)
+
+        strategy = PlannedStrategy(small_plan(), tmp_path / f"{name}-run", identity="partition-id", randomness=seeded)
+        released.append(vector(strategy.start(LocalGrid(app, 6, fault=fault), model(), timeout=0.1).arrays))
+    torch.testing.assert_close(torch.from_numpy(released[0]), torch.from_numpy(released[1]), rtol=0, atol=1e-5)
+
+
+def test_the_accountant_is_flowers_and_agrees_with_flowers(tmp_path: Path) -> None:
+    relation = NeighboringRelation.ADD_OR_REMOVE_ONE
+    for method in (SamplingMethod.POISSON, SamplingMethod.NO_AMPLIFICATION):
+        config = PrivacyConfig(1e-5, 100, relation, method, max_epsilon=10.0)
+        ours: PrivacyAccountant = GroupAccountant(config)
+        theirs = RdpAccountant(config, orders=tuple(float(order) for order in range(2, 64)))
+        event = GaussianPrivacyEvent(4.0, 50, 100)
+        for accountant in (ours, theirs):
+            accountant.compose(event, 12)
+        assert ours.get_epsilon(1e-5) == pytest.approx(theirs.get_epsilon(1e-5), rel=0.02)
+        assert ours.get_epsilon(1e-5) <= theirs.get_epsilon(1e-5) * (1 + 1e-9)
+        assert ours.get_delta(2.0) == pytest.approx(theirs.get_delta(2.0), rel=0.2)
+        assert ours.num_releases == theirs.num_releases == ours.get_privacy_spent().num_releases == 12
+        assert not ours.would_exceed(event)
+        assert ours.would_exceed(event, max_epsilon=0.5)
+        again = GroupAccountant(config)
+        again.load_state_dict(ours.state_dict())
+        assert again.get_epsilon(1e-5) == ours.get_epsilon(1e-5)
+    with pytest.raises(ValueError, match="without-replacement"):
+        GroupAccountant(PrivacyConfig(1e-5, 9, NeighboringRelation.REPLACE_ONE, SamplingMethod.WITHOUT_REPLACEMENT))
+    strategy = PlannedStrategy(small_plan(), tmp_path / "run")
+    with pytest.raises(InputError, match="not been started"):
+        strategy.accountants()
+    seen = []
+    grid = LocalGrid(client_app(tmp_path / "clients"), 6)
+    strategy.start(grid, model(), evaluate_fn=lambda number, arrays: seen.append(strategy.accountants()))
+    spent = {name: accountant.get_privacy_spent() for name, accountant in seen[-1].items()}
+    assert {name: round(one.epsilon, 6) for name, one in spent.items()} == {"strict": 2.0, "middle": 5.0, "open": 10.0}
+    assert seen[-1]["open"].config.max_epsilon == Budget(10.0).epsilon
