@@ -236,7 +236,7 @@ def _number(value: float | None) -> str:
 def _table(title: str, *headings: str, first: str = "group") -> Table:
     """A table whose first column names groups or the like, and whose numbers are never cut."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column(first, overflow="ellipsis", no_wrap=True)
+    table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=32)
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table

@@ -153,10 +153,10 @@ class PlannedStrategy(Strategy):
             messages = self.configure_train(round_, session.arrays, config, grid)
             arrays, metrics = self.aggregate_train(round_, exchange(grid, messages, timeout))
             result.arrays, result.train_metrics_clientapp[round_] = arrays, metrics
-            log(INFO, "\t└──> Spent: %s", dict(metrics))
+            log(INFO, "\t└──> Spent: %s", _shown(metrics))
             if evaluate_fn is not None and (found := evaluate_fn(round_, arrays)) is not None:
                 result.evaluate_metrics_serverapp[round_] = found
-                log(INFO, "\t└──> Evaluation: %s", dict(found))
+                log(INFO, "\t└──> Evaluation: %s", _shown(found))
         session.finish()
         accounts = session.books.accounts()
         for name in (row.group.name for row in self.plan.groups):
@@ -225,6 +225,12 @@ class PlannedStrategy(Strategy):
         if self._session is None:
             raise InputError("the strategy has not been started.")
         return self._session
+
+
+def _shown(metrics: MetricRecord) -> str:
+    return ", ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in metrics.items()
+    )
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Digits with individual privacy budgets: nestegg on Flower."""

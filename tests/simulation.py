@@ -1,0 +1,118 @@
+"""The same federation in nestegg's simulator and on Flower's simulation engine: `python -m tests.simulation FOLDER`.
+
+Writes both models, as vectors, into the folder. It is a program of its own since Ray and Flower change a process.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.simulation import run_simulation
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+import nestegg
+from nestegg import Budget, Group, LocalTraining, Mechanics
+from nestegg.flower import Account, PlannedStrategy, private_client_app
+from nestegg.randomness import Purpose, Randomness
+from nestegg.training.local import batches
+
+SEED, ROUNDS, CLIENTS = 3, 3, 8
+EPSILONS = (20.0,) * 4 + (40.0,) * 2 + (80.0,) * 2
+TRAINING = LocalTraining(epochs=2, batch_size=16, learning_rate=0.2)
+PLAN = nestegg.plan(
+    [
+        Group("strict", 4, Budget(20.0), saving_rate=0.5),
+        Group("middle", 2, Budget(40.0), saving_rate=0.6),
+        Group("open", 2, Budget(80.0), saving_rate=0.7),
+    ],
+    rounds=ROUNDS,
+    clip_norm=5.0,
+)
+RANDOMNESS = Randomness(SEED, reproducible=True)
+
+
+def make_model() -> nn.Module:
+    torch.manual_seed(SEED)
+    return nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+
+
+def data_of(client: int) -> tuple[Tensor, Tensor]:
+    x, y = load_digits(return_X_y=True)
+    return torch.from_numpy((x / 16.0).astype(np.float32))[client::CLIENTS], torch.from_numpy(y)[client::CLIENTS]
+
+
+def noise(context: Context, round_: int) -> np.random.Generator:
+    return RANDOMNESS.stream(Purpose.NOISE, round_, int(context.node_config["partition-id"]))
+
+
+def make_client_app(folder: str) -> ClientApp:
+    def account(context: Context) -> Account:
+        number = int(context.node_config["partition-id"])
+        return Account(Path(folder, "accounts", str(number)), Budget(EPSILONS[number]))
+
+    app = private_client_app(account, noise=noise)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        model, client = make_model(), int(context.node_config["partition-id"])
+        model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        round_ = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
+        x, y = data_of(client)
+        rate = TRAINING.rate(round_, ROUNDS)
+        optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=TRAINING.momentum)
+        for rows in batches(len(y), TRAINING, RANDOMNESS, round_, client):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimiser.step()
+        return Message(RecordDict({"arrays": ArrayRecord(model.state_dict())}), reply_to=message)
+
+    return app
+
+
+def main(folder: str) -> None:
+    model, _ = nestegg.train(
+        PLAN,
+        make_model(),
+        [data_of(client) for client in range(CLIENTS)],
+        training=TRAINING,
+        mechanics=Mechanics(),
+        seed=SEED,
+        reproducible=True,
+        engine="loop",
+        workers=1,
+    )
+    np.save(Path(folder, "simulator.npy"), nn.utils.parameters_to_vector(model.parameters()).detach().numpy())
+
+    server_app = ServerApp()
+
+    @server_app.main()
+    def serve(grid: Grid, context: Context) -> None:
+        strategy = PlannedStrategy(
+            PLAN,
+            Path(folder, "run"),
+            identity="partition-id",
+            clip_scale=[TRAINING.rate(t, ROUNDS) for t in range(1, ROUNDS + 1)],
+            randomness=RANDOMNESS,
+        )
+        result = strategy.start(grid, ArrayRecord(make_model().state_dict()))
+        vector = np.concatenate([array.numpy().ravel() for array in result.arrays.values()])
+        np.save(Path(folder, "flower.npy"), vector)
+
+    ray = {"num_cpus": 2, "include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": f"{folder}/ray"}
+    ray |= {"object_store_memory": 2**28, "log_to_driver": False, "logging_level": "error"}
+    backend = {"init_args": ray, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    run_simulation(server_app, make_client_app(folder), CLIENTS, backend_config=backend)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    logging.getLogger("flwr").setLevel(os.environ.get("LEVEL", "INFO"))
+    main(sys.argv[1])
