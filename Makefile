@@ -7,14 +7,15 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test results bench soak format clean
+.PHONY: help demo flower-demo test results bench soak format clean
 
 help:
 	@echo "make demo     train six methods on embedded data and compare them; a run refused for lack of budget"
+	@echo "make flower-demo  a SuperLink and four SuperNodes on loopback over TLS, ten rounds, three budgets, the accounts"
 	@echo "make test     style, types, architecture and tests"
 	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes docs/results.md"
 	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
-	@echo "make soak     a thousand kill -9 and a million clients for the ledger; takes half an hour"
+	@echo "make soak     a thousand kill -9, a million clients, and a Flower federation killed at every step; takes an hour"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the virtual environment"
 
@@ -24,6 +25,11 @@ $(VENV)/base: pyproject.toml constraints.txt
 	@echo "Installing nestegg into $(VENV) …"
 	@$(PIP) torch
 	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/flower: $(VENV)/base
+	@echo "Installing Flower …"
+	@$(PIP) --editable '.[flower]'
 	@touch $@
 
 $(VENV)/full: $(VENV)/base
@@ -50,6 +56,10 @@ demo: $(VENV)/base
 	@$(call step,ledger show)
 	@$(call step,ledger verify)
 
+flower-demo: $(VENV)/flower
+	@rm -rf flower-demo
+	@$(BIN)/python examples/flower/demo.py flower-demo
+
 test: $(VENV)/full
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -64,11 +74,13 @@ results: $(VENV)/base
 bench: $(VENV)/full
 	@$(BIN)/python -m bench.run
 	@$(BIN)/nestegg bench
+	@$(BIN)/python -m bench.flower_overhead
 
 soak: $(VENV)/full
 	@$(BIN)/python -m bench.soak --kills 1000
 	@$(BIN)/python -m bench.soak --kills 100 --postgresql
 	@$(BIN)/python -m bench.ledger
+	@$(BIN)/python -m bench.flower_faults
 
 format: $(VENV)/full
 	@$(BIN)/ruff format .

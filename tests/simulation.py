@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -107,10 +108,11 @@ def main(folder: str) -> None:
         vector = np.concatenate([array.numpy().ravel() for array in result.arrays.values()])
         np.save(Path(folder, "flower.npy"), vector)
 
-    ray = {"num_cpus": 2, "include_dashboard": False, "_node_ip_address": "127.0.0.1", "_temp_dir": f"{folder}/ray"}
+    ray = {"num_cpus": 2, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     ray |= {"object_store_memory": 2**28, "log_to_driver": False, "logging_level": "error"}
-    backend = {"init_args": ray, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-    run_simulation(server_app, make_client_app(folder), CLIENTS, backend_config=backend)  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as short:  # names of sockets must be short
+        backend = {"init_args": ray | {"_temp_dir": short}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+        run_simulation(server_app, make_client_app(folder), CLIENTS, backend_config=backend)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

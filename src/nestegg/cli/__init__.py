@@ -8,7 +8,7 @@ from io import TextIOWrapper
 import typer
 from rich.console import Console
 
-from nestegg.cli import data, ledger
+from nestegg.cli import data, flower, ledger
 from nestegg.cli.bench import bench
 from nestegg.cli.compare import compare
 from nestegg.cli.plan import plan
@@ -31,6 +31,7 @@ for command in (plan, verify, run, compare, reproduce, bench):
     app.command()(command)
 app.add_typer(data.app)
 app.add_typer(ledger.app)
+app.add_typer(flower.app)
 
 
 @app.callback()

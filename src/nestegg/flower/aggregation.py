@@ -42,7 +42,7 @@ class NoisySum:
         if reply.has_error():
             raise InputError("it refused, failed or was lost.")
         update = self._read(reply)
-        length = float(torch.linalg.vector_norm(update, dtype=torch.float64))
+        length = float(torch.linalg.vector_norm(update))  # whatever overflows is too long
         if not length <= order.clip_norm + order.noise_std * (np.sqrt(len(update)) + _FAR):
             raise InputError("its update is not finite, or longer than clipping and noise can make it.")
         self._total += update

@@ -186,7 +186,7 @@ class Loopback:
 
 
 def make_certificates(folder: Path) -> None:
-    """An authority, ca.crt, and a certificate for this machine, server.pem with server.key. Both are valid for a day."""
+    """An authority, ca.crt, and a certificate for this machine, server.pem with server.key; both for one day."""
     now = datetime.now(UTC)
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     issuer, subject = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in ("nestegg CA", _HOST))
