@@ -85,6 +85,75 @@ FAULTS: dict[str, Callable[[Message, Message], list[Message]]] = {
 }
 
 
+BYTES = {
+    "a petabyte": b"\x93NUMPY\x01\x00v\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }",
+    "a pickle": b"\x80\x04K\x01.",
+    "a zip file": b"PK\x03\x04" + bytes(100),
+    "a header without end": b"\x93NUMPY\x01\x00\x10\x00{'descr': ((((    ",
+    "nothing": b"",
+}
+
+
+def raw(message: Message, data: bytes) -> Message:
+    array = Array("float32", (WEIGHTS,), "numpy.ndarray", data)
+    return Message(RecordDict({UPDATE: ArrayRecord({UPDATE: array})}), reply_to=message)
+
+
+@pytest.mark.parametrize("name", BYTES)
+def test_bytes_of_a_stranger_are_never_parsed(tmp_path: Path, name: str) -> None:
+    def fault(question: Message, reply: Message) -> list[Message]:
+        return [raw(question, BYTES[name].ljust(4 * WEIGHTS + 128, b"\0"))]
+
+    grid = LocalGrid(client_app(tmp_path / "clients", kept), 6, fault=only(2, fault))
+    plan = small_plan(rounds=1)
+    result = PlannedStrategy(plan, tmp_path / "run").start(grid, model(SIZE), timeout=0.1)
+    assert vector(result.arrays).std() == pytest.approx(noise_of(plan, 1), rel=0.015)
+
+
+def test_a_reply_counts_for_whoever_was_asked_not_for_whom_it_names(tmp_path: Path) -> None:
+    """Two clients say that they answer a third one's order: all three count once, as themselves."""
+    first: list[str] = []
+
+    def fault(number: int, question: Message, reply: Message) -> list[Message]:
+        if question.metadata.message_type != ENROL:
+            first.append(question.metadata.message_id)
+            reply.metadata.__dict__["_reply_to_message_id"] = first[0]
+        return [reply]
+
+    plan = small_plan(rounds=1, factor=1000.0)
+    grid = LocalGrid(client_app(tmp_path / "clients", factor=1000.0), 6, fault=fault)
+    result = PlannedStrategy(plan, tmp_path / "run", clipping="flat").start(grid, model(SIZE), timeout=0.1)
+    norms = [row.clip_norm[0] for row in plan.groups for _ in range(row.group.clients)]
+    each = sum(norms) / np.sqrt(WEIGHTS) / plan.clients
+    assert abs(vector(result.arrays).mean() - each) < 5 * noise_of(plan, 1) / np.sqrt(WEIGHTS)
+
+
+def test_replies_that_flower_cannot_read_are_lost_and_a_superlink_that_takes_nothing_stops_the_run(
+    tmp_path: Path,
+) -> None:
+    class Broken(LocalGrid):
+        def pull_messages(self, message_ids: Any) -> list[Message]:
+            replies = super().pull_messages(message_ids)
+            if replies and replies[0].metadata.message_type == "train":
+                raise KeyError("object")
+            return replies
+
+    class Full(LocalGrid):
+        def push_messages(self, messages: Any) -> list[str]:
+            sent = super().push_messages(messages)
+            return [] if "train" in {m.metadata.message_type for m in messages} else sent
+
+    plan = small_plan(rounds=1)
+    broken = Broken(client_app(tmp_path / "a", kept), 6)
+    result = PlannedStrategy(plan, tmp_path / "broken").start(broken, model(SIZE), timeout=0.1)
+    assert vector(result.arrays).std() == pytest.approx(noise_of(plan, 1), rel=0.015)
+    with pytest.raises(PreconditionUnmet, match="accepts no message"):
+        PlannedStrategy(plan, tmp_path / "full").start(Full(client_app(tmp_path / "b"), 6), model())
+    with Ledger(tmp_path / "full" / "ledger.db", read_only=True) as ledger:
+        (state,) = ledger.history().runs.values()
+    assert state.done == 0
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_noise_of_a_release_is_what_the_plan_says_whatever_a_client_does(tmp_path: Path, fault: str) -> None:
     plan = small_plan(rounds=1)
@@ -231,6 +300,37 @@ def test_enrolment(tmp_path: Path) -> None:
         names = dict(ledger.clients())
     assert sorted(names) == [f"partition-{number:06d}" for number in range(6)]
     assert [names[name].budget.epsilon for name in sorted(names)] == list(BUDGETS.values())
+
+
+def test_enrolment_bears_strange_answers_lost_ones_and_late_nodes(tmp_path: Path) -> None:
+    from nestegg.flower import wire
+
+    lost: list[int] = []
+
+    def fault(number: int, question: Message, reply: Message) -> list[Message]:
+        if question.metadata.message_type != ENROL:
+            return [reply]
+        if number == 1 and not lost:
+            lost.append(number)
+            return [Message(Error(5, "node unavailable"), reply_to=question)]
+        if number == 6:
+            return []  # a node that never says anything
+        if number == 7:
+            mad = wire.Answer(float("nan"), 1e-5, "strict", 7)
+            return [Message(RecordDict({wire.ANSWER: wire.answer_to_record(mad)}), reply_to=question)]
+        return [reply]
+
+    BUDGETS.update({6: 2.0, 7: 2.0, 8: 2.0})
+    try:
+        grid = LocalGrid(client_app(tmp_path / "clients"), 8, fault=fault)
+        PlannedStrategy(small_plan(), tmp_path / "run", enrolment_timeout=30).start(grid, model(), num_rounds=1)
+        grid.online[108] = 8
+        grid.asked.clear()
+        PlannedStrategy(small_plan(), tmp_path / "run", enrolment_timeout=30).start(grid, model())
+        assert 108 not in {message.metadata.dst_node_id for message in grid.asked}  # the roster is closed
+    finally:
+        for number in (6, 7, 8):
+            del BUDGETS[number]
 
 
 def test_a_roster_decides_who_may_enrol_and_where(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +20,8 @@ from nestegg import plan as make_plan
 from nestegg.flower import Account, Guard, account_of_node, private_client_app, wire
 from nestegg.flower.arrays import ArrayLayout
 from nestegg.flower.terms import Terms
-from nestegg.planning.replanning import Standing, replanned
 
+from .conftest import Run
 from .grid import model, moved, small_plan
 
 
@@ -78,31 +79,48 @@ def test_an_order_that_differs_from_the_terms_is_refused(tmp_path: Path, field: 
     assert spent(tmp_path) == 0.0
 
 
-def test_a_plan_that_was_swapped_is_refused_and_one_that_was_agreed_on_anew_is_not(tmp_path: Path) -> None:
+def test_terms_of_a_run_that_is_known_are_never_exchanged(tmp_path: Path) -> None:
+    """Rounds that a client was not asked for have happened, too: nobody may make them cheaper afterwards."""
     terms, guard = make_terms(), guard_of(tmp_path)
     guard.enrol(terms)
     guard.admit(terms.order("middle", 1))
-    noisier = make_plan(
-        [replace(row.group, budget=Budget(row.group.budget.epsilon / 2)) for row in terms.plan.groups],
-        rounds=4,
-        spending_rate=1.0,
-        clip_norm=1.0,
-    )
-    swapped = replace(terms, plan=noisier)
-    with pytest.raises(InputError, match="not what was agreed on"):
-        guard.admit(swapped.order("middle", 2))
-    with pytest.raises(InputError, match="changes rounds that are paid"):
-        guard.enrol(swapped, "middle")
-    standings = {
-        row.group.name: [Standing("this run", Budget(0.9 * row.group.budget.epsilon), row.charges(1))]
-        for row in terms.plan.groups
-    }
-    anew = replace(terms, plan=replanned(terms.plan, 1, standings))
-    assert guard.enrol(anew) == "middle"
-    guard.admit(anew.order("middle", 2))
-    with pytest.raises(InputError, match="not what was agreed on"):
-        guard.admit(terms.order("middle", 3))
-    assert spent(tmp_path) <= 5.0
+    other = replace(terms, clip_scale=(2.0,) * 4)
+    noisier = replace(terms, plan=small_plan(4, factor=0.5))
+    for swapped in (other, noisier):
+        with pytest.raises(InputError, match="not what was agreed on"):
+            guard.admit(swapped.order("middle", 2))
+        with pytest.raises(InputError, match=r"other terms|another plan"):
+            guard.enrol(swapped, "middle")
+    guard.enrol(terms)  # the same again is no harm
+    guard.admit(terms.order("middle", 2))
+
+
+def test_an_order_is_charged_by_the_plan_it_belongs_to(tmp_path: Path) -> None:
+    """Whatever happened between the account's ledger and its terms."""
+    terms, guard = make_terms(), guard_of(tmp_path)
+    guard.enrol(terms)
+    (file,) = (tmp_path / "terms").iterdir()
+    noisier = replace(terms, plan=small_plan(4, factor=0.5))
+    file.write_text(json.dumps({"terms": noisier.text, "group": "middle"}))
+    with pytest.raises(InputError, match="another plan"):
+        guard.admit(noisier.order("middle", 1))
+    assert spent(tmp_path) == 0.0
+
+
+def test_a_plan_whose_noise_is_not_what_it_charges_is_no_terms() -> None:
+    plan = small_plan()
+    row = plan.groups[1]
+    for change in (
+        {"clip_norm": (math.inf,) * 4},
+        {"clip_norm": (1e6,) * 4},
+        {"sampling_rate": (0.0,) * 4},
+        {"sampling_rate": (1.5,) * 4},
+    ):
+        groups = (plan.groups[0], replace(row, **change), plan.groups[2])
+        with pytest.raises(InputError):
+            Terms("monday", replace(plan, groups=groups), "flat", 0, (1.0,) * 4)
+    with pytest.raises(InputError, match=r"plan\.clip_norm"):
+        Terms("monday", replace(plan, clip_norm=math.inf), "flat", 0, (1.0,) * 4)
 
 
 def test_what_would_overspend_is_refused_before_and_after_enrolment_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -128,13 +146,16 @@ def test_what_would_overspend_is_refused_before_and_after_enrolment_and_leaves_n
         guard_of(tmp_path, 1.0).admit(terms.order("middle", 2))
 
 
-def test_a_run_that_ended_early_can_be_left(tmp_path: Path) -> None:
+def test_a_run_that_ended_early_can_be_left(tmp_path: Path, run: Run) -> None:
     terms, guard = make_terms(), guard_of(tmp_path)
     guard.enrol(terms)
     guard.admit(terms.order("middle", 1))
     with pytest.raises(InputError, match="after = 0 must be a whole number"):
         guard.leave("monday", 0)
-    guard.leave("monday", 1)
+    answer = run("flower", "leave", tmp_path, "monday", "--after", 1)
+    assert (answer.code, answer.out) == (0, "Run monday is left after round 1.\n")
+    assert run("flower", "leave", tmp_path, "monday", "--after", 1).code == 2
+    assert run("flower", "leave", tmp_path / "none", "monday", "--after", 1).code == 2
     cheap = make_plan([Group("middle", 6, Budget(2.0))], rounds=4, spending_rate=1.0, clip_norm=1.0)
     other = Terms("tuesday", cheap, "flat", 0, (1.0,) * 4)
     assert guard.enrol(other) == "middle"

@@ -1,5 +1,6 @@
 """A client: its training code as ever, in an app that keeps it private."""
 
+import os
 from pathlib import Path
 
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -10,11 +11,11 @@ from nestegg.flower import Account, account_of_node, private_client_app
 
 
 def account(context: Context) -> Account:
-    """The node's own account; a simulation, whose nodes have none, gives everybody one."""
-    if "account" in context.node_config or not context.run_config["accounts"]:
+    """The node's own account. A simulation, whose nodes have none, gives everybody one in the folder ACCOUNTS."""
+    if "ACCOUNTS" not in os.environ:
         return account_of_node(context)
     number = int(context.node_config["partition-id"])
-    return Account(Path(str(context.run_config["accounts"]), str(number)), Budget((20.0, 20.0, 40.0, 80.0)[number % 4]))
+    return Account(Path(os.environ["ACCOUNTS"], str(number)), Budget((20.0, 20.0, 40.0, 80.0)[number % 4]))
 
 
 app = private_client_app(account)

@@ -22,18 +22,16 @@ def leave(
     account: Annotated[Path, typer.Argument(help="Folder of the account, as in --node-config.")],
     run: Annotated[str, typer.Argument(help="The run, as `nestegg ledger show` names it.")],
     after: Annotated[int, typer.Option(help="The last round that it reached.")],
-    epsilon: Annotated[float | None, typer.Option(help="The client's budget, unless budget.toml has it.")] = None,
-    delta: Annotated[float, typer.Option(help="Its δ.")] = 1e-5,
 ) -> None:
     """Leave a run that was given up: it is paid up to that round, and never answered again."""
     try:
         from nestegg.flower import Account, Guard
+        from nestegg.flower.guard import OWN_NAME
     except ModuleNotFoundError:
         raise InputError("Flower is not installed: pip install 'nestegg[flower]'.") from None
-    from nestegg.planning import Budget
+    from nestegg.ledger import Ledger
 
-    if not (account / "ledger.db").is_file():
-        raise InputError(f"{account} is not an account: it has no ledger.db.")
-    own = Account.of_folder(account) if epsilon is None else Account(account, Budget(epsilon, delta))
-    Guard(own).leave(run, after)
+    with Ledger(account / "ledger.db", read_only=True) as ledger:
+        budget = ledger.account(OWN_NAME).budget  # leaving changes no budget
+    Guard(Account(account, budget)).leave(run, after)
     typer.echo(f"Run {run} is left after round {after}.")

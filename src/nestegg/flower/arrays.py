@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
@@ -56,19 +58,33 @@ class ArrayLayout:
 
     @property
     def layers(self) -> tuple[slice, ...]:
-        """Neighbours whose names differ in the last part only are one layer: a module that owns parameters."""
+        """Neighbours whose names differ in the last part only are one layer: a module that owns parameters.
+
+        Arrays that Flower has numbered, because they came without names, are a layer each.
+        """
         layers, start = [], 0
-        for _, owned in groupby(self.trained, key=lambda one: one[0].rpartition(".")[0]):
+        for _, owned in groupby(
+            self.trained, key=lambda one: one[0] if one[0].isdigit() else one[0].rpartition(".")[0]
+        ):
             stop = start + sum(prod(shape) for _, shape, _ in owned)
             layers.append(slice(start, stop))
             start = stop
         return tuple(layers)
 
+    @property
+    def digest(self) -> str:
+        """Of names, shapes and types."""
+        content = [self.names, self.shapes, self.dtypes]
+        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
     def flatten(self, arrays: ArrayRecord) -> Tensor:
         """The vector of a record that has this layout, a copy in single precision."""
         if ArrayLayout.of(arrays) != self:
             raise InputError("the arrays are not those of the model: names, shapes, types or their order differ.")
-        pieces = [arrays[name].numpy() for name, _, _ in self.trained]
+        try:
+            pieces = [arrays[name].numpy() for name, _, _ in self.trained]
+        except Exception as error:  # NumPy's own reader fails in many ways
+            raise InputError(f"an array cannot be read: {type(error).__name__}.") from None
         if any(piece.shape != shape for piece, (_, shape, _) in zip(pieces, self.trained, strict=True)):
             raise InputError("an array is not of the shape that it says.")
         return torch.from_numpy(np.concatenate([piece.astype(np.float32).reshape(-1) for piece in pieces]))

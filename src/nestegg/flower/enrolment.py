@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
 
 from flwr.app import Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore import log
@@ -18,13 +20,14 @@ from flwr.supercore import log
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.flower import wire
-from nestegg.flower.exchange import exchange
+from nestegg.flower.exchange import pull, push
 from nestegg.flower.terms import Terms
 from nestegg.planning import Budget
 from nestegg.schema import Section, read
 
 IDENTITIES = ("key", "partition-id")
 _PAUSE = 0.2  # seconds between looks at who is there
+_TRIES = 5  # offers to a node whose answers are lost
 
 
 class Member(Section):
@@ -72,8 +75,9 @@ class Roster:
 class Enrolment:
     """Which nodes are which clients, and what they have declared.
 
-    A client is known by the SHA-256 of its node's public key, which the SuperLink has checked. In a simulation there
-    are no keys, and a node's partition-id is believed.
+    A client is known by the SHA-256 of its node's public key. That means something where the SuperLink authenticates
+    nodes: elsewhere Flower makes up a key at every start. In a simulation there are none, and a node's partition-id is
+    believed.
 
     Args:
         terms: on offer.
@@ -83,8 +87,10 @@ class Enrolment:
 
     def __init__(self, terms: Terms, identity: str, places: Mapping[str, str] | None = None) -> None:
         self._terms, self._identity, self._places = terms, identity, places
-        self._asked: set[int] = set()
-        self._refused = 0
+        self._closed = False
+        self._tries: Counter[int] = Counter()  # offers that a node has had
+        self._pending: dict[str, int] = {}  # nodes that have not answered theirs, by the number of the message
+        self._refused: set[int] = set()
         self._client_of: dict[int, str] = {}
         self.members: dict[str, Member] = {}
 
@@ -95,61 +101,66 @@ class Enrolment:
         online = set(grid.get_node_ids())
         return {client: node for node, client in self._client_of.items() if node in online}
 
-    def ask(self, grid: Grid, timeout: float) -> None:
-        """Make the offer to every node that has not had it yet, and keep the answers."""
-        messages, asked = [], {}
-        for node in grid.get_nodes():
-            client = self._known(node)
-            if node.node_id in self._asked or client in self.members or not self._may_enrol(client):
-                continue
-            content = RecordDict(
-                {wire.OFFER: wire.offer_to_record(self._terms, (self._places or {}).get(client or ""))}
-            )
-            messages.append(Message(content, node.node_id, wire.ENROL))
-            asked[node.node_id] = client
-        for reply in exchange(grid, messages, timeout):
-            number = reply.metadata.reply_to_message_id
-            node_id = next((m.metadata.dst_node_id for m in messages if m.metadata.message_id == number), None)
-            if node_id is not None:
-                self._asked.add(node_id)
-                self._take(node_id, asked[node_id], reply)
+    def step(self, grid: Grid) -> None:
+        """Make the offer to every node that has not had it yet, and take the answers that are there by now."""
+        busy = self._refused | set(self._pending.values())
+        nodes = [node for node in grid.get_nodes() if node.node_id not in busy and self._may_enrol(node)]
+        for number, offer in push(grid, [self._offer(node) for node in nodes]).items():
+            self._pending[number] = offer.metadata.dst_node_id
+        for number, node_id in list(self._pending.items()):
+            reply = pull(grid, number)
+            if reply is not None:
+                del self._pending[number]
+                self._take(node_id, reply)
 
-    def fill(self, grid: Grid, timeout: float) -> Roster:
-        """Ask until every place of the plan is taken.
+    def wait(self, grid: Grid, timeout: float) -> Roster:
+        """Ask until every place of the plan is taken, or the time is over.
 
         Raises:
-            InputError: the time is over and some are not; the sentence says which.
+            InputError: the roster is open, and some places are not taken; the sentence says which.
         """
         end = time.monotonic() + timeout
         while True:
-            self.ask(grid, max(end - time.monotonic(), _PAUSE))
+            self.step(grid)
             roster, missing = self._roster()
-            if not missing:
-                return roster
-            if time.monotonic() >= end:
-                raise InputError(f"enrolment is not complete after {timeout:g} s: {missing}{self._advice(grid)}")
+            if not missing or time.monotonic() >= end:
+                break
             time.sleep(_PAUSE)
+        if missing and not self._closed:
+            raise InputError(f"enrolment is not complete after {timeout:g} s: {missing}{self._advice(grid)}")
+        return roster
 
-    def _take(self, node_id: int, client: str | None, reply: Message) -> None:
+    def close(self, roster: Roster) -> None:
+        """Nobody else is asked from now on."""
+        self._places = {member.client: member.group for member in roster.members}
+        self._closed = True
+
+    def _offer(self, node: NodeInfo) -> Message:
+        self._tries[node.node_id] += 1
+        group = (self._places or {}).get(self._known(node) or "")
+        return Message(RecordDict({wire.OFFER: wire.offer_to_record(self._terms, group)}), node.node_id, wire.ENROL)
+
+    def _take(self, node_id: int, reply: Message) -> None:
+        if reply.has_error() and reply.error.code != ErrorCode.MOD_FAILED_PRECONDITION:
+            return  # lost on the way: it is asked again
         try:
             if reply.has_error():
                 raise InputError("it refused.")
             answer = wire.answer_of(reply.content)
-            group = self._terms.row(answer.group).group
-            if client is None:
-                client = client_of_partition(answer.partition)
+            group, budget = self._terms.row(answer.group).group, Budget(answer.epsilon, answer.delta)
+            client = self._client_of.get(node_id) or client_of_partition(answer.partition)
             if client in self.members:
                 raise InputError(f"it says that it is {client}, who is enrolled.")
             if self._places is not None and self._places.get(client) != group.name:
                 raise InputError(f"group {group.name!r} is not the one that was offered.")
-            if answer.epsilon < group.budget.epsilon or answer.delta < group.budget.delta:
-                raise InputError(f"its budget, {answer.epsilon:g}, does not cover group {group.name!r}.")
+            if budget.epsilon < group.budget.epsilon or budget.delta < group.budget.delta:
+                raise InputError(f"its budget, {budget.epsilon:g}, does not cover group {group.name!r}.")
         except InputError as error:
             log(WARNING, "Node %d does not enrol: %s", node_id, error)
-            self._refused += 1
+            self._refused.add(node_id)
             return
         self._client_of[node_id] = client
-        self.members[client] = Member(client=client, group=group.name, epsilon=answer.epsilon, delta=answer.delta)
+        self.members[client] = Member(client=client, group=group.name, epsilon=budget.epsilon, delta=budget.delta)
 
     def _roster(self) -> tuple[Roster, str]:
         """The roster, and what is missing in it, in words."""
@@ -168,14 +179,17 @@ class Enrolment:
 
     def _known(self, node: NodeInfo) -> str | None:
         """The client behind a node, if its key or an earlier answer tells."""
-        if self._identity == "key":
-            return client_of_key(node.public_key) if node.public_key else None
+        if self._identity == "key" and node.public_key:
+            self._client_of[node.node_id] = client_of_key(node.public_key)
         return self._client_of.get(node.node_id)
 
-    def _may_enrol(self, client: str | None) -> bool:
-        if self._identity == "key" and client is None:
+    def _may_enrol(self, node: NodeInfo) -> bool:
+        client = self._known(node)
+        if self._tries[node.node_id] >= _TRIES or client in self.members:
             return False
-        return self._places is None or client is None or client in self._places
+        if client is None:
+            return self._identity == "partition-id"
+        return self._places is None or client in self._places
 
     def _advice(self, grid: Grid) -> str:
         nodes = list(grid.get_nodes())
@@ -184,7 +198,7 @@ class Enrolment:
                 ". The nodes have no public keys: start the SuperLink with --enable-supernode-auth, or, in a "
                 "simulation, say identity='partition-id'."
             )
-        return f"; {len(nodes)} nodes are there, and {self._refused} did not enrol. Their own logs say why."
+        return f"; {len(nodes)} nodes are there, and {len(self._refused)} did not enrol. Their own logs say why."
 
 
 def client_of_key(public_key: bytes) -> str:

@@ -63,7 +63,7 @@ class Guard:
             group: where the server wants this client; by default the group with the largest ε that the client has.
 
         Raises:
-            InputError: the account cannot pay, no group fits, or another plan would change what is paid.
+            InputError: the account cannot pay, no group fits, or the run has other terms already.
         """
         group = self._group(terms) if group is None else terms.row(group).group.name
         plan = own_plan(terms.plan, group)
@@ -71,9 +71,10 @@ class Guard:
             self._check_pledge(ledger, terms.run, plan)
             if not ledger.has_run(terms.run):
                 ledger.begin(terms.run, plan, [OWN_NAME])
-            books = ledger.books(terms.run)
-            if books.plan.digest != plan.digest:
-                books.go_on_by(plan)
+            self._check_same(ledger.books(terms.run), plan)
+            known = self._read(terms.run).get("terms")
+            if known is not None and Terms.parse(str(known)).digest != terms.digest:
+                raise InputError(f"run {terms.run!r} has other terms, which were agreed on.")
             write_atomically(self._file(terms.run), json.dumps({"terms": terms.text, "group": group}))
         return group
 
@@ -88,6 +89,7 @@ class Guard:
             raise InputError(f"round {order.round} of run {order.run!r} is not what was agreed on.")
         with self._ledger() as ledger:
             books = ledger.books(order.run)
+            self._check_same(books, own_plan(terms.plan, group))
             if order.round <= books.state.done:
                 raise InputError(f"round {order.round} of run {order.run!r} was paid for; it is answered once.")
             _pay(books, order.round)
@@ -134,6 +136,11 @@ class Guard:
                 f"run {run!r} would make it epsilon = {after.epsilon:.4g} of {account.budget.epsilon:g}, with every "
                 "other run paid to its end."
             )
+
+    def _check_same(self, books: RunBooks, plan: Plan) -> None:
+        """What is charged must be what was agreed on."""
+        if books.plan.digest != plan.digest:
+            raise InputError(f"run {books.state.name!r} is in the account with another plan or group.")
 
     def _has_left(self, run: str) -> bool:
         return "left" in self._read(run)

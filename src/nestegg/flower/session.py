@@ -110,14 +110,14 @@ class Session:
     def enrol(self, grid: Grid, identity: str, places: Mapping[str, str] | None, timeout: float) -> None:
         """Find out who is in the run, once, and bring the ledger and the checkpoint into agreement."""
         path = self._folder.path / "roster.json"
+        self.enrolment = Enrolment(self.terms, identity, places)
         if path.exists():
             self.roster = Roster.load(path)
-            places = {member.client: member.group for member in self.roster.members}
-            self.enrolment = Enrolment(self.terms, identity, places)
-            self.enrolment.ask(grid, timeout)
+            self.enrolment.close(self.roster)
+            self.enrolment.wait(grid, timeout)
         else:
-            self.enrolment = Enrolment(self.terms, identity, places)
-            self.roster = self.enrolment.fill(grid, timeout)
+            self.roster = self.enrolment.wait(grid, timeout)
+            self.enrolment.close(self.roster)
             self.roster.save(path)
         if self.roster.terms != self.terms.digest:
             raise InputError(f"{path} is the roster of other terms.")
@@ -139,7 +139,7 @@ class Session:
     def release(self, round_: int, claim: str, update: Tensor) -> ArrayRecord:
         """The model with an update, once its checkpoint is written and the ledger says that it is out."""
         model = self._model + update
-        facts = {"round": round_, "terms": self.terms.digest, "results": self._results}
+        facts = {"round": round_, "terms": self.terms.digest, "layout": self.layout.digest, "results": self._results}
         result = self._folder.save_checkpoint({"model": model}, facts)
         self.books.release(round_, claim, result)
         self._model, self._results = model, [*self._results, result]
@@ -165,7 +165,8 @@ class Session:
         if saved is None:
             return
         model = saved.tensors.get("model")
-        if saved.facts.get("terms") != self.terms.digest or model is None or model.shape != self._model.shape:
+        same = (saved.facts.get("terms"), saved.facts.get("layout")) == (self.terms.digest, self.layout.digest)
+        if not same or model is None or model.shape != self._model.shape:
             raise InputError(f"the checkpoint in {self._folder.path} is of other terms or of another model.")
         self._results = [*saved.facts["results"], saved.digest]
         self._model, self.arrays = model, self.layout.with_vector(self.arrays, model)

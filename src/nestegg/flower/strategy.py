@@ -149,9 +149,9 @@ class PlannedStrategy(Strategy):
             result.evaluate_metrics_serverapp[session.done] = found
         for round_ in range(session.done + 1, last + 1):
             log(INFO, "[ROUND %d/%d]", round_, self.plan.rounds)
-            session.enrolment.ask(grid, min(timeout, self._patience))
+            session.enrolment.step(grid)  # who is back since, or late
             messages = self.configure_train(round_, session.arrays, config, grid)
-            arrays, metrics = self.aggregate_train(round_, exchange(grid, messages, timeout))
+            arrays, metrics = self._aggregate(round_, exchange(grid, messages, timeout))
             result.arrays, result.train_metrics_clientapp[round_] = arrays, metrics
             log(INFO, "\t└──> Spent: %s", _shown(metrics))
             if evaluate_fn is not None and (found := evaluate_fn(round_, arrays)) is not None:
@@ -187,15 +187,24 @@ class PlannedStrategy(Strategy):
         return messages
 
     def aggregate_train(self, server_round: int, replies: Iterable[Message]) -> tuple[ArrayRecord, MetricRecord]:
-        """Sum, add the missing shares, divide by q^t N, save, release (Algorithm 2, lines 7 to 9)."""
+        """As `_aggregate`, for callers who know replies by what they say of themselves; `start` does not."""
+        return self._aggregate(server_round, ((reply.metadata.reply_to_message_id, reply) for reply in replies))
+
+    def _aggregate(self, server_round: int, replies: Iterable[tuple[str, Message]]) -> tuple[ArrayRecord, MetricRecord]:
+        """Sum, add the missing shares, divide by q^t N, save, release (Algorithm 2, lines 7 to 9).
+
+        Args:
+            server_round: the round that was configured.
+            replies: with the numbers of the messages they answer.
+        """
         session, opened = self._running, self._open
         if opened is None or opened.round != server_round:
             raise InputError(f"round {server_round} was not configured.")
         total = NoisySum(session.terms, server_round, session.layout.size)
         clients = None
-        for reply in replies:
+        for number, reply in replies:
             clients = clients or opened.clients()  # messages get their numbers when they are sent
-            client = clients.get(reply.metadata.reply_to_message_id)
+            client = clients.get(number)
             if client is None:
                 continue
             with suppress(InputError):  # who was asked, and did not answer well, is a secret: it is not logged

@@ -129,25 +129,6 @@ class RunBooks(RunAccounts):
                 return plan
         raise InputError(f"run {state.name!r} cannot be planned anew while it or others spend so fast.")
 
-    def go_on_by(self, plan: Plan) -> None:
-        """Go on by a plan that was made elsewhere, if its rounds that are paid already are as they were.
-
-        Raises:
-            BudgetError: somebody could not afford the rest of it.
-            InputError: it changes what is paid, or is not for the same groups.
-        """
-        self._catch_up()
-        name, after = self._state.name, self._reserved
-        before, now = (
-            [(row.group.name, row.sampling_rate[:after], row.noise_multiplier[:after]) for row in each.groups]
-            for each in (self.plan, plan)
-        )
-        if before != now:
-            raise InputError(f"run {name!r}: the other plan changes rounds that are paid, the first {after}.")
-        self._afford_rest(plan)
-        if not self._put_in_force(plan, after):
-            raise InputError(f"run {name!r} went on meanwhile: the other plan was not put in force.")
-
     def _put_in_force(self, plan: Plan, after: int) -> bool:
         """Whether the plan still fits what others have spent meanwhile; if so, it is now in force."""
         before = self.plan
