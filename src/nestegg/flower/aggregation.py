@@ -8,6 +8,7 @@ from io import BytesIO
 import numpy as np
 import torch
 from flwr.app import Message
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.errors import InputError
@@ -18,6 +19,7 @@ from nestegg.randomness import Purpose, Randomness
 
 # The norm of d standard normals is below √d + 8 but for one case in 10^13.
 _FAR = 8.0
+_BLOCK = 1024
 
 
 class NoisySum:
@@ -25,7 +27,8 @@ class NoisySum:
 
     def __init__(self, terms: Terms, round_: int, size: int) -> None:
         self._terms, self._round = terms, round_
-        self._total = torch.zeros(size)
+        self._sum = np.zeros(size, np.float32)
+        self._total = torch.from_numpy(self._sum)  # the same memory
         self._counted: set[int] = set()
 
     def add(self, client: int, order: Order, reply: Message) -> None:
@@ -45,10 +48,10 @@ class NoisySum:
         if reply.has_error():
             raise InputError("it refused, failed or was lost.")
         update = self._read(reply)
-        length = float(torch.linalg.vector_norm(update, dtype=torch.float64))
+        length = _norm(update)
         if not length <= order.clip_norm + order.noise_std * (np.sqrt(len(update)) + _FAR):
             raise InputError("its update is not finite, or longer than clipping and noise can make it.")
-        self._total += update
+        self._sum += update
         self._counted.add(client)
 
     def finish(self, randomness: Randomness) -> Tensor:
@@ -65,7 +68,7 @@ class NoisySum:
             add_noise(self._total, std, clients - len(self._counted), stream)
         return self._total
 
-    def _read(self, reply: Message) -> Tensor:
+    def _read(self, reply: Message) -> NDArray[np.float32]:
         """The update in a reply. Its bytes must begin as an honest one's do: nothing a stranger wrote is parsed."""
         arrays, size = wire.single_arrays(reply.content), len(self._total)
         array = arrays.get(wire.UPDATE)
@@ -74,7 +77,16 @@ class NoisySum:
             raise InputError("it has not sent an update of this model.")
         if not array.data.startswith(header):
             raise InputError("it has not sent an update of this model.")
-        return torch.from_numpy(np.frombuffer(array.data, "<f4", offset=len(header)).astype(np.float32))
+        return np.frombuffer(array.data, "<f4", offset=len(header))
+
+
+def _norm(vector: NDArray[np.float32]) -> float:
+    """Euclidean norm, by blocks that are short enough for single precision; what is too large for it is infinite."""
+    whole = len(vector) - len(vector) % _BLOCK
+    blocks, rest = vector[:whole].reshape(-1, _BLOCK), vector[whole:]
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.einsum("ij,ij->i", blocks, blocks).sum(dtype=np.float64) + np.dot(rest, rest)
+        return float(np.sqrt(squares))
 
 
 @cache
