@@ -15,7 +15,9 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from nestegg import Budget, Group, InputError, Ledger, Plan
 from nestegg import plan as make_plan
 from nestegg.flower import PlannedStrategy, PreconditionUnmet
+from nestegg.flower.aggregation import NoisySum
 from nestegg.flower.session import Session
+from nestegg.flower.terms import Terms
 from nestegg.flower.wire import ENROL, ORDER, UPDATE
 from nestegg.randomness import Randomness
 
@@ -153,6 +155,15 @@ def test_the_noise_of_a_release_is_what_the_plan_says_whatever_a_client_does(tmp
     result = PlannedStrategy(plan, tmp_path / "run").start(grid, model(SIZE), timeout=0.1)
     assert vector(result.arrays).std() == pytest.approx(noise_of(plan, 1), rel=0.015)
     assert_nobody_over(tmp_path / "run", tmp_path / "clients")
+
+
+def test_a_client_counts_once() -> None:
+    terms = Terms("monday", small_plan(1), "flat", 0, (1.0,))
+    total, order = NoisySum(terms, 1, 4), terms.order("open", 1)
+    reply = reply_with(Message(RecordDict(), 100, "train"), np.full(4, 0.1, np.float32))
+    total.add(5, order, reply)
+    with pytest.raises(InputError, match="replied before"):
+        total.add(5, order, reply)
 
 
 def test_noise_is_whole_where_all_are_absent_and_where_nobody_is_drawn(tmp_path: Path) -> None:

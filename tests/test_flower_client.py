@@ -308,6 +308,7 @@ def test_integers_are_left_alone_and_nothing_unasked_for_is_answered(tmp_path: P
     forged = wire.offer_to_record(make_terms("other"), None)
     forged["digest"] = "0" * 64
     for content, kind in (
+        (question(terms, model(), 1), "train"),  # it has answered that
         (no_order, "train"),
         (twice, "train"),
         (question(terms, model(), 2), "evaluate"),
