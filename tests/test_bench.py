@@ -142,7 +142,7 @@ def test_a_profile_says_where_the_time_goes() -> None:
     assert found.parts.keys() == profile.PARTS.keys()
     assert 0.0 < found.privacy < 1.0
     assert sum(found.parts.values()) - found.parts["of it shuffling"] <= 1.0
-    assert all(0.01 <= share <= 1.5 for share in found.operations.values())  # two runs, so not quite shares
+    assert all(share >= 0.01 for share in found.operations.values())  # of two runs, so not quite shares
 
 
 def test_growth_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
