@@ -107,7 +107,8 @@ def _log_moments(q: Array, sigma: Array, alpha: Array, nodes: int) -> Array:
     if lost.any():
         rows, columns = lost.any(axis=1), lost.any(axis=0)
         part = np.ix_(rows, columns)
-        accurate = np.log1p(np.exp(_log_excess(log_1w[rows], log_weight[rows], alpha[columns])))
+        excess = _log_excess(log_1w[rows], log_weight[rows], alpha[columns])
+        accurate = np.log1p(np.exp(np.minimum(excess, _LARGEST)))  # large ones are of neighbours, and not taken
         log_a[part] = np.where(lost[part], accurate, log_a[part])
     return np.asarray(log_a)
 
