@@ -19,35 +19,21 @@ from uuid import uuid4
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
+from bench.grid import ProcessGrid
 from nestegg import Budget, Group, plan
 from nestegg.flower import PlannedStrategy, wire
 
 CLIENTS, SIZE, ROUNDS = 1000, 1_600_000, 3
 
 
-class Instant(Grid):
+class Instant(ProcessGrid):
     """Nodes that answer at once."""
 
     def __init__(self, update: RecordDict | None) -> None:
         self.update, self.seconds = update, 0.0
         self._replies: dict[str, Message] = {}
-
-    def set_run(self, run: Run) -> None:
-        """Not needed."""
-
-    @property
-    def run(self) -> Run:
-        """Not needed."""
-        raise NotImplementedError
-
-    def create_message(self, *arguments: object, **options: object) -> Message:
-        """Not needed."""
-        raise NotImplementedError
 
     def get_node_ids(self) -> list[int]:
         """Everybody is there."""
@@ -79,8 +65,8 @@ class Instant(Grid):
 
     def _answer(self, message: Message) -> Message:
         if message.metadata.message_type == wire.ENROL:
-            answer = wire.Answer(10.0, 1e-5, "all", -1)
-            return Message(RecordDict({wire.ANSWER: wire.answer_to_record(answer)}), reply_to=message)
+            answer = wire.Answer(epsilon=10.0, delta=1e-5, group="all", partition=-1)
+            return Message(RecordDict({wire.ANSWER: wire.as_record(answer)}), reply_to=message)
         assert self.update is not None
         return Message(self.update, reply_to=message)
 
@@ -88,7 +74,6 @@ class Instant(Grid):
 def main() -> None:
     """Measure, and say what was measured."""
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     rng = np.random.default_rng(0)
     values = rng.normal(size=SIZE).astype(np.float32)
     values /= 2 * np.linalg.norm(values)

@@ -7,12 +7,10 @@ from pathlib import Path
 from uuid import uuid4
 
 import numpy as np
+from bench.grid import ProcessGrid
 from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
 
 from nestegg import Budget, Group, Plan, plan
 from nestegg.flower.guard import Account
@@ -22,8 +20,6 @@ Fault = Callable[[int, Message, Message], list[Message]]
 
 BUDGETS = {number: (2.0, 2.0, 5.0, 5.0, 10.0, 10.0)[number] for number in range(6)}
 STEP = 0.5  # by which every client of these tests moves every weight
-
-TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # as in a ServerApp
 
 
 def small_plan(rounds: int = 4, factor: float = 1.0, **options: object) -> Plan:
@@ -77,7 +73,7 @@ def client_app(folder: Path, train: Callable[[ArrayRecord], ArrayRecord] = moved
     return app
 
 
-class LocalGrid(Grid):
+class LocalGrid(ProcessGrid):
     """Nodes 100, 101, … with partitions 0, 1, …; `fault` turns a question and its answer into what arrives."""
 
     def __init__(self, app: ClientApp, nodes: int, keys: bool = True, fault: Fault | None = None) -> None:
@@ -85,16 +81,6 @@ class LocalGrid(Grid):
         self.online = {100 + number: number for number in range(nodes)}
         self.asked: list[Message] = []
         self._replies: dict[str, list[Message]] = {}
-
-    def set_run(self, run: Run) -> None:
-        raise NotImplementedError
-
-    @property
-    def run(self) -> Run:
-        raise NotImplementedError
-
-    def create_message(self, *arguments: object, **options: object) -> Message:
-        raise NotImplementedError
 
     def get_node_ids(self) -> list[int]:
         return list(self.online)

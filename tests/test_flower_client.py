@@ -75,7 +75,7 @@ def test_an_order_that_differs_from_the_terms_is_refused(tmp_path: Path, field: 
     terms, guard = make_terms(), guard_of(tmp_path)
     guard.enrol(terms)
     with pytest.raises(InputError):
-        guard.admit(terms.order("middle", 1)._replace(**{field: CHANGES[field]}))
+        guard.admit(terms.order("middle", 1).model_copy(update={field: CHANGES[field]}))
     assert spent(tmp_path) == 0.0
 
 
@@ -215,13 +215,13 @@ def enrolled(
     folder: Path, train: Callable[[Message, Context], Message], clipping: str = "flat"
 ) -> tuple[ClientApp, Terms]:
     app, terms = app_of(folder, train), make_terms(clipping=clipping)
-    reply = ask(app, RecordDict({wire.OFFER: wire.offer_to_record(terms, None)}), wire.ENROL)
-    assert wire.answer_of(reply.content) == wire.Answer(5.0, 1e-5, "middle", 2)
+    reply = ask(app, RecordDict({wire.OFFER: wire.offer(terms, None)}), wire.ENROL)
+    assert wire.answer_of(reply.content) == wire.Answer(epsilon=5.0, delta=1e-5, group="middle", partition=2)
     return app, terms
 
 
 def question(terms: Terms, arrays: ArrayRecord, round_: int = 1) -> RecordDict:
-    order = wire.order_to_record(terms.order("middle", round_))
+    order = wire.as_record(terms.order("middle", round_))
     return RecordDict({"arrays": arrays, "config": ConfigRecord({"lr": 0.1}), wire.ORDER: order})
 
 
@@ -305,7 +305,7 @@ def test_integers_are_left_alone_and_nothing_unasked_for_is_answered(tmp_path: P
     assert reply.content.array_records[wire.UPDATE][wire.UPDATE].numpy().size == ArrayLayout.of(model()).size == 80
     no_order = RecordDict({"arrays": model(), "config": ConfigRecord()})
     twice = RecordDict({**question(terms, model(), 2), "more": model()})
-    forged = wire.offer_to_record(make_terms("other"), None)
+    forged = wire.offer(make_terms("other"), None)
     forged["digest"] = "0" * 64
     for content, kind in (
         (question(terms, model(), 1), "train"),  # it has answered that

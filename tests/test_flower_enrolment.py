@@ -50,8 +50,8 @@ def test_enrolment_bears_strange_answers_lost_ones_and_late_nodes(tmp_path: Path
         if number == 6:
             return []  # a node that never says anything
         if number == 7:
-            mad = wire.Answer(float("nan"), 1e-5, "strict", 7)
-            return [Message(RecordDict({wire.ANSWER: wire.answer_to_record(mad)}), reply_to=question)]
+            mad = wire.Answer(epsilon=float("nan"), delta=1e-5, group="strict", partition=7)
+            return [Message(RecordDict({wire.ANSWER: wire.as_record(mad)}), reply_to=question)]
         return [reply]
 
     BUDGETS.update({6: 2.0, 7: 2.0, 8: 2.0})

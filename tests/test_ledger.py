@@ -385,28 +385,3 @@ def test_where_nothing_is_left_no_noise_is_enough(url: str) -> None:
         ledger.set_budgets({"ada": Budget(ledger.account("ada").epsilon)})
         with pytest.raises(InputError, match="group 'strict, client ada': epsilon = 6 at delta = 1e-05 cannot be met"):
             books.replan()
-
-
-def test_budgets_rise_and_fall_but_not_below_what_is_spent(url: str) -> None:
-    with begun(url) as (ledger, books):
-        spend(books, 6)
-        before = ledger.verify()[0]
-        with pytest.raises(
-            InputError, match=r"client 'ada': epsilon = 3 at delta = 1e-05 is below what it has spent, 5"
-        ):
-            ledger.set_budgets({"eve": Budget(1.0), "bob": Budget(7.0), "ada": Budget(3.0)})
-        assert ledger.verify()[0] == before
-        with pytest.raises(InputError, match="knows no client 'eve'"):
-            ledger.account("eve")
-        ledger.set_budgets({"ada": Budget(5.5), "bob": Budget(7.0)})
-        assert [ledger.account(name).budget.epsilon for name in ("ada", "bob", "dan")] == [5.5, 7.0, 12.0]
-        assert [account.example for account in ledger.accounts()] == ["ada", "bob", "cleo"]
-
-
-def test_a_budget_that_falls_meanwhile_counts_at_once(url: str) -> None:
-    with begun(url) as (ledger, books):
-        books.release(1, books.reserve(1), "")
-        spent = ledger.account("ada").epsilon
-        ledger.set_budgets({"ada": Budget(spent * 1.001)})
-        with pytest.raises(BudgetError, match="'ada'"):
-            books.reserve(2)

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, create_engine, text
 
-from nestegg import Budget, InputError, VerificationError
+from nestegg import Budget, BudgetError, InputError, VerificationError
 from nestegg.ledger import Ledger, tables
 from nestegg.ledger.database import checked_url, insert_rows
 from nestegg.ledger.log import append
@@ -313,3 +313,28 @@ def test_the_chain_can_be_checked_by_anybody(tmp_path: Path) -> None:
             lines = [previous, dumps(fields), *map(dumps, rows)]
             previous = sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
             assert previous == stated
+
+
+def test_budgets_rise_and_fall_but_not_below_what_is_spent(url: str) -> None:
+    with begun(url) as (ledger, books):
+        spend(books, 6)
+        before = ledger.verify()[0]
+        with pytest.raises(
+            InputError, match=r"client 'ada': epsilon = 3 at delta = 1e-05 is below what it has spent, 5"
+        ):
+            ledger.set_budgets({"eve": Budget(1.0), "bob": Budget(7.0), "ada": Budget(3.0)})
+        assert ledger.verify()[0] == before
+        with pytest.raises(InputError, match="knows no client 'eve'"):
+            ledger.account("eve")
+        ledger.set_budgets({"ada": Budget(5.5), "bob": Budget(7.0)})
+        assert [ledger.account(name).budget.epsilon for name in ("ada", "bob", "dan")] == [5.5, 7.0, 12.0]
+        assert [account.example for account in ledger.accounts()] == ["ada", "bob", "cleo"]
+
+
+def test_a_budget_that_falls_meanwhile_counts_at_once(url: str) -> None:
+    with begun(url) as (ledger, books):
+        books.release(1, books.reserve(1), "")
+        spent = ledger.account("ada").epsilon
+        ledger.set_budgets({"ada": Budget(spent * 1.001)})
+        with pytest.raises(BudgetError, match="'ada'"):
+            books.reserve(2)

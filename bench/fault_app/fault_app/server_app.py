@@ -11,7 +11,7 @@ from fault_app import SIZE, make_plan
 from nestegg.flower import PlannedStrategy
 from nestegg.flower import strategy as module
 from nestegg.flower.session import Session
-from nestegg.flower.terms import Terms
+from nestegg.flower.terms import Order, Terms
 from nestegg.ledger import RunBooks
 from nestegg.runs.folder import StateFolder
 
@@ -45,11 +45,12 @@ def main(grid: Grid, context: Context) -> None:
     plan = make_plan(int(config["rounds"]))
     if fault == "swap":  # every order of round 2 has half the noise that was agreed on
         real = Terms.order
-        Terms.order = lambda self, group, round_: (  # type: ignore[method-assign]
-            real(self, group, round_)._replace(
-                noise_std=real(self, group, round_).noise_std / (2 if round_ == 2 else 1)
-            )
-        )
+
+        def halved(self: Terms, group: str, round_: int) -> Order:
+            order = real(self, group, round_)
+            return order.model_copy(update={"noise_std": order.noise_std / 2}) if round_ == 2 else order
+
+        Terms.order = halved  # type: ignore[method-assign]
     elif fault:
         step, _, when = fault.rpartition("-")
         stop_at(step, when == "before", folder / "stopped")

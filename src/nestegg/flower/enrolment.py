@@ -138,7 +138,7 @@ class Enrolment:
     def _offer(self, node: NodeInfo) -> Message:
         self._tries[node.node_id] += 1
         group = (self._places or {}).get(self._known(node) or "")
-        return Message(RecordDict({wire.OFFER: wire.offer_to_record(self._terms, group)}), node.node_id, wire.ENROL)
+        return Message(RecordDict({wire.OFFER: wire.offer(self._terms, group)}), node.node_id, wire.ENROL)
 
     def _take(self, node_id: int, reply: Message) -> None:
         if reply.has_error() and reply.error.code != ErrorCode.MOD_FAILED_PRECONDITION:

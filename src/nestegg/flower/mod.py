@@ -83,8 +83,8 @@ class PrivacyMod:
         log(INFO, "nestegg: enrolled in run %s, group %s, terms %s", terms.run, group, terms.digest)
         partition = context.node_config.get(PARTITION, -1)
         number = partition if isinstance(partition, int) else -1
-        answer = wire.Answer(account.budget.epsilon, account.budget.delta, group, number)
-        return Message(RecordDict({wire.ANSWER: wire.answer_to_record(answer)}), reply_to=message)
+        answer = wire.Answer(epsilon=account.budget.epsilon, delta=account.budget.delta, group=group, partition=number)
+        return Message(RecordDict({wire.ANSWER: wire.as_record(answer)}), reply_to=message)
 
     def _train(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         order = wire.order_of(message.content)

@@ -180,7 +180,7 @@ class PlannedStrategy(Strategy):
             order = session.terms.order(member.group, server_round)
             if member.client not in present:
                 continue  # it counts as lost, which is nobody's business
-            content = RecordDict({"arrays": arrays, "config": config, wire.ORDER: wire.order_to_record(order)})
+            content = RecordDict({"arrays": arrays, "config": config, wire.ORDER: wire.as_record(order)})
             message = Message(content, present[member.client], MessageType.TRAIN)
             messages.append(message)
             self._open.sent[client] = (message.metadata, order)

@@ -11,7 +11,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,7 +26,7 @@ FORMAT = "nestegg-terms/1"
 METHODS = ("dp-fedavg", "idp-fedavg", "spend-as-you-go", "shaped")
 
 
-class Order(NamedTuple):
+class Order(Section):
     """What a client is to do in a round.
 
     Attributes:
@@ -138,7 +137,15 @@ class Terms:
         """What a client of a group is to do in a round."""
         whole("round", round_, 1, self.plan.rounds)
         norm = self.row(group).clip_norm[round_ - 1] * self.clip_scale[round_ - 1]
-        return Order(self.run, self.digest, group, round_, self.clipping, norm, self.noise_std(round_))
+        return Order(
+            run=self.run,
+            terms=self.digest,
+            group=group,
+            round=round_,
+            clipping=self.clipping,
+            clip_norm=norm,
+            noise_std=self.noise_std(round_),
+        )
 
     def expected(self, round_: int) -> float:
         """q^t N, by which the round's sum is divided, whoever replied."""

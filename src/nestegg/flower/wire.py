@@ -2,45 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from nestegg.errors import InputError
 from nestegg.flower.terms import Order, Terms
-from nestegg.schema import Section, read
+from nestegg.schema import Model, Section, read
 
 ORDER, OFFER, ANSWER, UPDATE = "nestegg", "nestegg-offer", "nestegg-answer", "nestegg-update"
 ENROL = "query.nestegg"  # the type of an enrolment message
 REFUSED, FAILED = "refused", "failed"  # all that a server is told
 
 
-class _OrderRecord(Section):
-    run: str
-    terms: str
-    group: str
-    round: int
-    clipping: str
-    clip_norm: float
-    noise_std: float
-
-
-class _OfferRecord(Section):
-    terms: str
-    digest: str
-    group: str
-
-
-class _AnswerRecord(Section):
-    epsilon: float
-    delta: float
-    group: str
-    partition: int
-
-
-@dataclass(frozen=True)
-class Answer:
+class Answer(Section):
     """A node's answer to an offer: its budget, the group it takes, and the partition it claims (−1 is none)."""
 
     epsilon: float
@@ -49,38 +22,39 @@ class Answer:
     partition: int
 
 
-def order_to_record(order: Order) -> ConfigRecord:
-    """An order as a record."""
-    return ConfigRecord(dict(order._asdict()))
+class _Offer(Section):
+    terms: str
+    digest: str
+    group: str
+
+
+def as_record(section: Section) -> ConfigRecord:
+    """An order, an offer or an answer as a record."""
+    return ConfigRecord(section.model_dump())
 
 
 def order_of(content: RecordDict) -> Order:
     """The order in a message."""
-    return Order(**_record(content, ORDER, _OrderRecord).model_dump())
-
-
-def offer_to_record(terms: Terms, group: str | None) -> ConfigRecord:
-    """Terms, and the group if the server's roster has one, as a record."""
-    return ConfigRecord({"terms": terms.text, "digest": terms.digest, "group": group or ""})
-
-
-def offer_of(content: RecordDict) -> tuple[Terms, str | None]:
-    """The offer in a message; its terms must be what their digest says."""
-    record = _record(content, OFFER, _OfferRecord)
-    terms = Terms.parse(record.terms)
-    if terms.digest != record.digest:
-        raise InputError("the offer's terms are not those of its digest.")
-    return terms, record.group or None
-
-
-def answer_to_record(answer: Answer) -> ConfigRecord:
-    """An answer as a record."""
-    return ConfigRecord(dict(vars(answer)))
+    return _record(content, ORDER, Order)
 
 
 def answer_of(content: RecordDict) -> Answer:
     """The answer in a message."""
-    return Answer(**_record(content, ANSWER, _AnswerRecord).model_dump())
+    return _record(content, ANSWER, Answer)
+
+
+def offer(terms: Terms, group: str | None) -> ConfigRecord:
+    """Terms, and the group if the server's roster has one, as a record."""
+    return as_record(_Offer(terms=terms.text, digest=terms.digest, group=group or ""))
+
+
+def offer_of(content: RecordDict) -> tuple[Terms, str | None]:
+    """The offer in a message; its terms must be what their digest says."""
+    record = _record(content, OFFER, _Offer)
+    terms = Terms.parse(record.terms)
+    if terms.digest != record.digest:
+        raise InputError("the offer's terms are not those of its digest.")
+    return terms, record.group or None
 
 
 def single_arrays(content: RecordDict) -> ArrayRecord:
@@ -91,7 +65,7 @@ def single_arrays(content: RecordDict) -> ArrayRecord:
     return arrays
 
 
-def _record(content: RecordDict, name: str, model: type[Any]) -> Any:
+def _record(content: RecordDict, name: str, model: type[Model]) -> Model:
     if name not in content.config_records:
         raise InputError(f"a message has no record {name!r}.")
     return read(model, dict(content.config_records[name]), f"record {name!r}")
