@@ -159,11 +159,21 @@ def test_a_sound_cifar_batch(protocol: int, tmp_path: Path) -> None:
         read_cifar_batch(tmp_path / "batch")
 
 
+def test_a_folder_that_was_named_is_the_only_one_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in needed("mnist"):
+        (tmp_path / "there" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "there" / path).touch()
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "there"))
+    assert find_folder("mnist", None) == tmp_path / "there"
+    with pytest.raises(InputError, match=r"was not found in \S*elsewhere\. Run"):
+        find_folder("mnist", str(tmp_path / "elsewhere"))
+
+
 def test_missing_data_says_what_to_bring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, str(tmp_path / "a"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "b"))
     with pytest.raises(InputError) as error:
-        find_folder("mnist", str(tmp_path))
+        find_folder("mnist", None)
     for words in (
         FILES["mnist"][0].sha256,
         "nestegg data get mnist",

@@ -127,13 +127,14 @@ def test_no_reported_seed_takes_part_in_a_choice() -> None:
 
 
 def test_an_experiment_is_added_by_adding_a_file(run: Run, tmp_path: Path) -> None:
-    text = (definition.FOLDER / "10-table-clients.toml").read_text()
-    (tmp_path / "mine.toml").write_text(text.replace("Number of clients", "My own"))
-    assert load(str(tmp_path / "mine.toml")).title == "My own"
+    """The file that docs/experiments.md shows."""
+    page = (Path(__file__).parents[1] / "docs" / "experiments.md").read_text()
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mine.toml").write_text(text)
     out = ("--results", tmp_path / "results", "--out", tmp_path / "out")
     result = run("reproduce", tmp_path / "mine.toml", "--scale", "smoke", "--seeds", 1, "--jobs", 1, *out)
     assert result.code == 0
-    assert "My own" in result.out
+    assert "Do clients lose by saving longer?" in result.out
     assert (tmp_path / "out" / "mine.csv").exists()
 
 
@@ -145,7 +146,9 @@ def test_an_experiment_is_added_by_adding_a_file(run: Run, tmp_path: Path) -> No
         ("ours = 73.34", "our = 73.34", "our' must be one of"),
         ('shows = "accuracy"', 'shows = "everything"', "shows = 'everything'"),
         ('method = "paper"', 'method = "papr"', "method = 'papr' must be one of"),
-        ('rival = "idp-fedavg"', 'rival = "idp"', "rival = 'idp' must be one of"),
+        ('rivals = ["idp-fedavg"]', 'rivals = ["idp"]', "rivals = 'idp' must be one of"),
+        ("[13, 13, 13]", "[13, 13, 26]", "transition = 26 must be a whole number, from 1 to 25."),
+        ("[0.5, 0.6, 0.7]", "[0.5, 0.6, 0.95]", "saving_rate = 0.95 must be above 0 and at most spending_rate = 0.9."),
         ("[0.5, 0.6, 0.7]", "[0.5, 0.6]", "saving_rate"),
         ("rounds = 25", "rounds = 0", "rounds = 0"),
         ("clip_norm = 250", "clip_norm = nan", "clip_norm = nan"),
@@ -282,7 +285,7 @@ def entry(paper: float | None, *finals: float, asked: int | None = None) -> Numb
         ([entry(70, 74), entry(60, 60)], "agrees in order of methods"),
         ([entry(70, 66, 82), entry(60, 60, 60)], "agrees in order of methods"),
         ([entry(70, 50), entry(60, 55)], "does not agree"),
-        ([entry(70.3, 50), entry(70, 55)], "agrees in order of methods"),  # the paper has them 0.3 points apart
+        ([entry(70.2, 50), entry(70, 55)], "agrees in order of methods"),  # the paper has them 0.2 points apart
         ([entry(70.5, 50), entry(70, 55)], "does not agree"),
         ([entry(70, 50), entry(60, 50)], "does not agree"),
         ([entry(None, 50)], "the paper states no number"),
@@ -308,7 +311,7 @@ def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
             )
             store.put(made.model_copy(update={"digest": cells_module._digest(made)}))
     outcome = outcome_of("table-cifar10", experiment, "smoke", [0, 1, 2], store)
-    ours, exact = outcome.lines[0].duels  # PLD has no rival here: IDP-FedAvg is planned with RDP
+    ours, exact, printed = outcome.lines[0].duels  # PLD has no rival here: IDP-FedAvg is planned with RDP
     # Differences 1, 2, 3: t = 2 / (1 / √3) with two degrees of freedom.
     t = 2.0 * math.sqrt(3.0)
     assert ours.ahead == pytest.approx(2.0)
@@ -318,10 +321,15 @@ def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
     assert exact.p is not None
     assert exact.p < 0.05
     assert exact.verdict == "beats"
+    assert (printed.method, printed.rival) == ("exact", "ours")
+    assert printed.ahead == pytest.approx(-16 / 15)
     equal = {column: entry(None, *(final + shift for final in (64.86, 77.5, 68.79))) for column, shift in
              (("ours", 1.01), ("idp-fedavg", 0.0))}  # fmt: skip
-    tied = outcomes._duel(experiment.columns[3], equal)
+    tied = outcomes._duel("ours", "idp-fedavg", equal)
     assert tied is not None
     assert (tied.ahead, tied.p) == (pytest.approx(1.01), None)
     assert Duel("a", "b", -1.0, 0.01, 3).verdict == "is beaten by"
+    broken = outcomes._duel("ours", "idp-fedavg", {"ours": entry(None, math.nan, 1.0), "idp-fedavg": entry(None, 1, 2)})
+    assert broken is not None
+    assert broken.verdict == "no test: not finite"
     assert Duel("a", "b", 1.0, None, 1).verdict == "one seed, no test"

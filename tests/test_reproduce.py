@@ -31,7 +31,7 @@ def test_everything_at_smoke_scale_and_again_from_its_cells(
         for suffix in ("csv", "md", "png", "svg"):
             assert (tmp_path / "out" / f"{name}.{suffix}").stat().st_size > 0
     assert "not run" not in (tmp_path / "out" / "index.html").read_text()
-    assert "A test of the program" in result.out
+    assert "a test of the program" in result.out
 
     def refuse(config: Config) -> Cell:
         raise AssertionError("nothing is missing")

@@ -52,6 +52,15 @@ def test_every_hash_on_the_page_is_a_committed_cell(results: ModuleType) -> None
     assert hashes <= {path.name.split("-")[0] for path in CELLS}
 
 
+def test_every_number_on_the_page_carries_its_hash(results: ModuleType) -> None:
+    """In tables of numbers each entry has its own; in the others each row has those of what it is about."""
+    rows = [line for line in results.PAGE.read_text().splitlines() if line.startswith("| ")]
+    numbers = [(row, cell) for row in rows for cell in row.strip("| ").split(" | ") if re.match(r"[+-]?\d+\.\d", cell)]
+    assert len(numbers) > 500
+    for row, cell in numbers:
+        assert re.search(r"\b[0-9a-f]{12}\b", cell if "<br>" in cell else row), row
+
+
 @pytest.mark.parametrize("path", CELLS[::10], ids=lambda path: path.stem)
 def test_nobody_overspends_in_a_cell(path: Path) -> None:
     cell = read(Cell, json.loads(path.read_text()), path.name)

@@ -140,7 +140,7 @@ def _show(console: Console, outcome: Outcome) -> None:
     numbers = [(f"{row[0]}: {verdicts[row[0]]}", *row[1:-1]) for row in number_rows(outcome)]
     _print(console, NUMBERS[1:-1], numbers)
     if duels := duel_rows(outcome):
-        _print(console, DUELS[1:], duels)
+        _print(console, DUELS[1:-1], [row[:-1] for row in duels])  # hashes are above
 
 
 def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -88,12 +88,12 @@ def cache_folder() -> Path:
 
 
 def find_folder(name: str, configured: str | None) -> Path:
-    """The first of the configured folder, $NESTEGG_DATA and the cache that holds the dataset.
+    """The configured folder, or else the first of $NESTEGG_DATA and the cache that holds the dataset.
 
     Raises:
         InputError: none does; the message names the files, their sums and where to put them.
     """
-    places = [Path(p) for p in (configured, os.environ.get(VARIABLE), cache_folder()) if p]
+    places = [Path(p) for p in ((configured,) if configured else (os.environ.get(VARIABLE), cache_folder())) if p]
     for place in places:
         if all((place / path).is_file() for path in needed(name)):
             return place

@@ -8,12 +8,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from nestegg.checks import one_of
+from nestegg.checks import one_of, rate, whole
+from nestegg.comparison import VARIANTS
 from nestegg.errors import InputError
+from nestegg.runs.task import NETWORKS
 from nestegg.schema import Section, read, read_toml
 
 FOLDER = Path(__file__).parent / "paper"
 REPORTED_SEEDS = (0, 1, 2)
+# Methods in which everybody has the smallest budget, and the same with budgets that are all the smallest.
+SMALLEST = {"dp-fedavg": "dp-fedavg", "adaptive-clipping": "adaptive-clipping"}
+SMALLEST |= {f"{name}-smallest": name for name in ("paper", "exact", "exact-pld")}
 _Count = Annotated[int, Field(ge=1)]
 _Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Groups = Field(min_length=3, max_length=3)
@@ -42,22 +47,35 @@ class Setting(Section):
         """The same with other values."""
         return self.model_copy(update=values)
 
+    def check(self, where: str) -> None:
+        """Refuse what no plan could be made of, before anything is trained."""
+        one_of(f"{where}: method", self.method, dict.fromkeys((*VARIANTS, *SMALLEST)))
+        one_of(f"{where}: dataset", self.dataset, NETWORKS)
+        rate(f"{where}: spending_rate", self.spending_rate)
+        for saving, start in zip(self.saving_rate, self.transition, strict=True):
+            rate(f"{where}: saving_rate", saving, self.spending_rate, "spending_rate")
+            whole(f"{where}: transition", start, 1, self.rounds)
+
 
 class Column(Section):
-    """A method, with the hyper-parameters that are its own, and the column that it wants to beat."""
+    """A method, with the hyper-parameters that are its own, and the columns that it wants to beat."""
 
     name: str
     label: str
     setting: dict[str, Any]
-    rival: str | None = None
+    rivals: list[str] = Field(default_factory=list)
 
 
 class Row(Section):
-    """What the methods are compared on: hyper-parameters, and the accuracies that the paper states."""
+    """What the methods are compared on: hyper-parameters, and the accuracies that the paper states.
+
+    `chosen` is what else differs where the row appears again at the chosen clip norm.
+    """
 
     name: str
     label: str
     setting: dict[str, Any] = Field(default_factory=dict)
+    chosen: dict[str, Any] = Field(default_factory=dict)
     paper: dict[str, float] = Field(default_factory=dict)
 
 
@@ -98,7 +116,10 @@ class Experiment(Section):
     def cell(self, row: Row, column: Column) -> Setting:
         """The complete setting where a row and a column meet; the column has the last word."""
         content = {**self.setting, **row.setting, **column.setting}
-        return read(Setting, content, f"{self.title}, {row.label}, {column.label}")
+        where = f"{self.title}, {row.label}, {column.label}"
+        setting = read(Setting, content, where)
+        setting.check(where)
+        return setting
 
     def shown_rows(self) -> list[Row]:
         """The rows, and after each the same at the clip norm that was chosen for its dataset, where it is another."""
@@ -114,7 +135,7 @@ class Experiment(Section):
                 changes = {
                     "name": row.name + suffix,
                     "label": row.label + how,
-                    "setting": {**row.setting, "clip_norm": norm},
+                    "setting": {**row.setting, **(row.chosen if suffix else {}), "clip_norm": norm},
                 }
                 shown.append(row.model_copy(update=changes))
         return shown
@@ -165,9 +186,9 @@ def load(name: str) -> Experiment:
         if len(set(values)) < len(values):
             raise InputError(f"{name}: {what} = {', '.join(map(str, values))} must not name anything twice.")
     for column in experiment.columns:
-        if column.rival is not None:
-            one_of(f"{name}: column {column.name!r}: rival", column.rival, columns)
-    for row in experiment.rows:
+        for rival in column.rivals:
+            one_of(f"{name}: column {column.name!r}: rivals", rival, columns)
+    for row in experiment.shown_rows():
         for number in row.paper:
             one_of(f"{name}: paper's number of row {row.name!r}", number, columns)
         for column in experiment.columns:

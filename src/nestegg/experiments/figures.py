@@ -14,7 +14,7 @@ from nestegg.experiments.outcomes import Line, Outcome
 from nestegg.experiments.scales import configured, scaled
 from nestegg.report.charts import DASHES, LINE_LEGEND
 
-# Okabe and Ito's colours by method; a method and its variant with the smallest budget for all share theirs.
+# Okabe and Ito's colours by method; a method and its variants share theirs.
 _COLOURS = {
     "fedavg": "#7F7F7F",
     "dp-fedavg": "#56B4E9",
@@ -23,7 +23,6 @@ _COLOURS = {
     "exact": "#009E73",
     "exact-pld": "#CC79A7",
     "adaptive": "#E69F00",
-    "adaptive-tuned": "#7F7F7F",
 }
 _PANEL = 300
 _LABELS = {"accuracy": "test accuracy, %", "training_loss": "mean training loss"}
@@ -74,10 +73,11 @@ def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
 
 
 def curve_rows(outcome: Outcome, line: Line) -> list[dict[str, Any]]:
-    """Every method's mean over the seeds, round by round."""
+    """Every method's mean over the seeds that all of them have, round by round."""
     rows: list[dict[str, Any]] = []
+    common = _common_seeds(line)
     for column in outcome.experiment.columns:
-        number = line.numbers[column.name]
+        number = line.numbers[column.name].over(common)
         if number.cells:
             mean = np.array([getattr(cell, number.measure) for cell in number.cells], np.float64).mean(axis=0)
             rows += [{"round": t, "value": v, "method": column.label} for t, v in enumerate(mean.tolist(), 1)]
@@ -90,8 +90,9 @@ def curves_chart(outcome: Outcome) -> alt.ConcatChart:
     for line in outcome.lines:
         if rows := curve_rows(outcome, line):
             setting, _ = scaled(outcome.experiment.cell(line.row, outcome.experiment.columns[0]), outcome.scale)
-            label = _LABELS[next(iter(line.numbers.values())).measure]
-            panels.append(_panel(outcome, rows, label, line.row.label, sorted(set(setting.transition))))
+            first, seeds = next(iter(line.numbers.values())), len(_common_seeds(line))
+            title = line.row.label if seeds == first.asked else f"{line.row.label}, {seeds} of {first.asked} seeds"
+            panels.append(_panel(outcome, rows, _LABELS[first.measure], title, sorted(set(setting.transition))))
     chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=outcome.experiment.question)
     return chart
 
@@ -171,6 +172,12 @@ def _panel(
     return alt.layer(*marks)
 
 
+def _common_seeds(line: Line) -> set[int]:
+    """Of all methods that have been run at all."""
+    run = [set(number.values) for number in line.numbers.values() if number.cells]
+    return set.intersection(*run) if run else set()
+
+
 def _points(outcome: Outcome, line: Line) -> list[dict[str, Any]]:
     points = []
     for column in outcome.experiment.columns:
@@ -185,4 +192,5 @@ def _points(outcome: Outcome, line: Line) -> list[dict[str, Any]]:
 
 
 def _colour(column: Column) -> str:
-    return _COLOURS.get(column.name.removesuffix("-smallest"), _COLOURS["fedavg"])
+    family = column.name if column.name in _COLOURS else column.name.rsplit("-", 1)[0]
+    return _COLOURS.get(family, _COLOURS["fedavg"])

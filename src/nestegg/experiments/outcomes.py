@@ -11,10 +11,10 @@ from scipy.stats import ttest_1samp
 
 from nestegg.config import Config
 from nestegg.experiments.cells import Cell, Store, hash_of
-from nestegg.experiments.definition import Column, Experiment, Row
+from nestegg.experiments.definition import Experiment, Row
 from nestegg.experiments.scales import configured, stated_reduction
 
-CLOSE, APART, SURE = 3.0, 0.4, 0.05  # the least by which the paper calls a method better is 0.44
+CLOSE, APART, SURE = 3.0, 0.25, 0.05  # the least by which the paper calls a method better is 0.26
 AGREEMENTS = ("agrees in value", "agrees in order of methods", "does not agree")
 RULE = (
     f"A row agrees in value if each of its accuracies, and each difference between two of them, is within {CLOSE:g} "
@@ -85,13 +85,15 @@ class Duel:
     method: str
     rival: str
     ahead: float
-    p: float | None  # none with a single seed, or where all differences are equal
+    p: float | None  # none with a single seed, or where differences are equal or not finite
     seeds: int
     hashes: tuple[str, str] = ("", "")
 
     @property
     def verdict(self) -> str:
         """In words."""
+        if not np.isfinite(self.ahead):
+            return "no test: not finite"
         if self.p is None:
             return "one seed, no test" if self.seeds == 1 else "no test: equal differences"
         if self.p >= SURE:
@@ -136,10 +138,12 @@ class Outcome:
 
     @property
     def reductions(self) -> list[str]:
-        """What the scale changes, dataset by dataset and for every setting that is changed in another way."""
-        first = self.experiment.columns[0]
-        rows = (self.experiment.cell(line.row, first) for line in self.lines)
-        return list(dict.fromkeys(stated_reduction(setting, self.scale) for setting in rows))
+        """What the scale changes, and for which datasets; a sentence for every way in which a setting is changed."""
+        datasets: dict[str, dict[str, None]] = {}
+        for line in self.lines:
+            setting = self.experiment.cell(line.row, self.experiment.columns[0])
+            datasets.setdefault(stated_reduction(setting, self.scale), {})[setting.dataset] = None
+        return [f"{', '.join(known)}: {sentence}" for sentence, known in datasets.items()]
 
 
 def configs_of(experiment: Experiment, scale: str, seeds: Sequence[int]) -> dict[tuple[str, str], list[Config]]:
@@ -161,7 +165,7 @@ def outcome_of(name: str, experiment: Experiment, scale: str, seeds: Sequence[in
             column.name: _number(row.paper.get(column.name), configs[row.name, column.name], store, measure)
             for column in experiment.columns
         }
-        duels = (_duel(column, numbers) for column in experiment.columns)
+        duels = (_duel(column.name, rival, numbers) for column in experiment.columns for rival in column.rivals)
         lines.append(Line(row, numbers, tuple(duel for duel in duels if duel is not None)))
     return Outcome(name, experiment, scale, tuple(lines))
 
@@ -172,20 +176,16 @@ def _number(paper: float | None, configs: Sequence[Config], store: Store, measur
     return Number(paper, hash_of(configs[0]), cells, len(configs), measure)
 
 
-def _duel(column: Column, numbers: dict[str, Number]) -> Duel | None:
-    if column.rival is None:
-        return None
-    number = numbers[column.name]
-    ours, theirs = number.values, numbers[column.rival].values
+def _duel(method: str, rival: str, numbers: dict[str, Number]) -> Duel | None:
+    number, other = numbers[method], numbers[rival]
+    ours, theirs = number.values, other.values
     seeds = sorted(ours.keys() & theirs.keys())
     if not seeds:
         return None
     better = 1.0 if number.measure == "accuracy" else -1.0  # a loss is better when it is less
     ahead = better * np.array([ours[seed] - theirs[seed] for seed in seeds]).round(_DIGITS)
     p = float(ttest_1samp(ahead, 0.0).pvalue) if len(seeds) > 1 and np.ptp(ahead) > 0.0 else None
-    return Duel(
-        column.name, column.rival, float(ahead.mean()), p, len(seeds), (number.hash, numbers[column.rival].hash)
-    )
+    return Duel(method, rival, float(ahead.mean()), p, len(seeds), (number.hash, other.hash))
 
 
 def _same_values(numbers: Sequence[Number]) -> bool:

@@ -19,9 +19,9 @@ from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.tables import as_csv, as_html, as_markdown
 
 NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "verdict on the row")
-DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict")
-SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left")
-NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round")
+DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict", "hashes")
+SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left", "hash")
+NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round", "hash")
 MEASURED = (
     f"Accuracy is test accuracy after the last round, on all test data; curves use about {CURVE_SAMPLES:,} test "
     f"samples before it, evenly spread, and at most {LOSS_SAMPLES} samples of each client for the training loss."
@@ -53,12 +53,13 @@ def spending_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     rows = []
     for line in outcome.lines:
         for column in outcome.experiment.columns:
+            number = line.numbers[column.name]
             plan = plan_of(configured(outcome.experiment.cell(line.row, column), outcome.scale, 0))
             for row, (rdp, pld) in zip(plan.groups, _spent(plan), strict=True):
                 budget = row.group.budget.epsilon
                 left = budget - (rdp if plan.accountant == "rdp" else pld)
-                numbers = (f"{rdp:.3f}", f"{pld:.3f}", plan.accountant.upper(), f"{abs(left):.3f}")
-                rows.append((f"{row.group.name}, ε = {budget:g}", column.label, *numbers))
+                numbers = (f"{rdp:.3f}", f"{pld:.3f}", plan.accountant.upper(), f"{left:z.3f}", number.hash)
+                rows.append((f"{line.row.label}, {row.group.name}, ε = {budget:g}", column.label, *numbers))
     return sorted(rows, key=lambda row: row[0])
 
 
@@ -75,9 +76,9 @@ def noise_rows(outcome: Outcome) -> list[tuple[str, ...]]:
     for line in outcome.lines:
         setting, _ = scaled(outcome.experiment.cell(line.row, outcome.experiment.columns[0]), outcome.scale)
         start = min(setting.transition)
-        for label, curve in relative_noise(outcome, line).items():
+        for (label, curve), number in zip(relative_noise(outcome, line).items(), line.numbers.values(), strict=True):
             ends = (curve[0], curve[max(0, start - 2)], curve[start - 1], curve[-1])
-            rows.append((line.row.label, label, *(f"{value:.2f}" for value in ends)))
+            rows.append((line.row.label, label, *(f"{value:.2f}" for value in ends), number.hash))
     return rows
 
 
@@ -183,4 +184,5 @@ def _number_cells(number: Number) -> tuple[str, ...]:
 
 def _duel_cells(duel: Duel, measure: str) -> tuple[str, ...]:
     ahead = f"{duel.ahead:+.{_digits(measure)}f}"
-    return ahead, "–" if duel.p is None else f"{duel.p:.3f}", str(duel.seeds), duel.verdict
+    p = "–" if duel.p is None else f"{duel.p:.3f}"
+    return ahead, p, str(duel.seeds), duel.verdict, "\n".join(duel.hashes)

@@ -191,7 +191,7 @@ class PlannedStrategy(Strategy):
         return self._aggregate(server_round, ((reply.metadata.reply_to_message_id, reply) for reply in replies))
 
     def _aggregate(self, server_round: int, replies: Iterable[tuple[str, Message]]) -> tuple[ArrayRecord, MetricRecord]:
-        """Sum, add the missing shares, divide by q^t N, save, release (Algorithm 2, lines 7 to 9).
+        """Sum, add the missing shares, divide by q^t N, save, release (Algorithm 2, lines 8 and 9).
 
         Args:
             server_round: the round that was configured.
