@@ -14,7 +14,8 @@ from nestegg.experiments import cells as cells_module
 from nestegg.experiments import definition, outcomes, runner
 from nestegg.experiments.cells import Cell, Store, hash_of, measure
 from nestegg.experiments.definition import Row, load, names
-from nestegg.experiments.outcomes import Duel, Line, Number, outcome_of
+from nestegg.experiments.figures import curve_rows
+from nestegg.experiments.outcomes import Duel, Line, Number, Outcome, outcome_of
 from nestegg.experiments.scales import configured, scaled, stated_reduction
 from nestegg.runs import start_run
 
@@ -300,17 +301,27 @@ def test_verdicts_follow_the_stated_rule(numbers: list[Number], verdict: str) ->
     assert line.verdict == verdict
 
 
-def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
-    experiment, store = load("table-cifar10"), Store(tmp_path)
-    finals = {"idp-fedavg": (50.0, 60.0, 55.0), "ours": (51.0, 62.0, 58.0), "exact": (50.9, 60.8, 56.1)}
+def outcome_with(name: str, folder: Path, like: Cell, finals: dict[str, tuple[float, ...]]) -> Outcome:
+    """An experiment of which these cells of the first row are there, with these accuracies for seeds 0, 1, …."""
+    experiment, store = load(name), Store(folder)
     for column in experiment.columns:
         for seed, final in enumerate(finals.get(column.name, ())):
             config = configured(experiment.cell(experiment.rows[0], column), "smoke", seed)
-            made = cell.model_copy(
-                update={"hash": hash_of(config), "seed": seed, "accuracy": [0.0, 0.0, final], "digest": ""}
-            )
+            accuracy = [final - 20, final - 10, final]
+            made = like.model_copy(update={"hash": hash_of(config), "seed": seed, "accuracy": accuracy, "digest": ""})
             store.put(made.model_copy(update={"digest": cells_module._digest(made)}))
-    outcome = outcome_of("table-cifar10", experiment, "smoke", [0, 1, 2], store)
+    return outcome_of(name, experiment, "smoke", [0, 1, 2], store)
+
+
+def test_curves_are_means_over_the_seeds_that_all_methods_have(tmp_path: Path, cell: Cell) -> None:
+    outcome = outcome_with("figure-accuracy", tmp_path, cell, {"idp-fedavg": (50.0, 60.0, 70.0), "ours": (40.0, 44.0)})
+    points = [(row["method"], row["round"], row["value"]) for row in curve_rows(outcome, outcome.lines[0])]
+    assert points == [("IDP-FedAvg", 1, 35), ("IDP-FedAvg", 2, 45), ("Ours (paper)", 1, 22), ("Ours (paper)", 2, 32)]
+
+
+def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
+    finals = {"idp-fedavg": (50.0, 60.0, 55.0), "ours": (51.0, 62.0, 58.0), "exact": (50.9, 60.8, 56.1)}
+    outcome = outcome_with("table-cifar10", tmp_path, cell, finals)
     ours, exact, printed = outcome.lines[0].duels  # PLD has no rival here: IDP-FedAvg is planned with RDP
     # Differences 1, 2, 3: t = 2 / (1 / √3) with two degrees of freedom.
     t = 2.0 * math.sqrt(3.0)

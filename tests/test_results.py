@@ -13,6 +13,7 @@ import pytest
 from nestegg.experiments.cells import Cell, Store
 from nestegg.experiments.definition import load, names
 from nestegg.experiments.outcomes import configs_of
+from nestegg.experiments.scales import configured
 from nestegg.schema import read
 
 ROOT = Path(__file__).parent.parent
@@ -59,6 +60,22 @@ def test_every_number_on_the_page_carries_its_hash(results: ModuleType) -> None:
     assert len(numbers) > 500
     for row, cell in numbers:
         assert re.search(r"\b[0-9a-f]{12}\b", cell if "<br>" in cell else row), row
+
+
+def test_tuned_adaptive_clipping_is_what_the_tuning_says() -> None:
+    """For every dataset, budget and first clip norm: the best that was tried, on a seed that is not reported."""
+    store, tuning, table = Store(ROOT / "results"), load("tuning-adaptive"), load("table-strict-uniform")
+    tried: dict[tuple[str, float, float], dict[float, tuple[float, float]]] = {}
+    for row in tuning.rows:
+        for setting in (tuning.cell(row, column) for column in tuning.columns):
+            if (cell := store.get(configured(setting, "cpu", 100))) is not None:
+                finals = tried.setdefault((setting.dataset, min(setting.epsilon), setting.clip_norm), {})
+                finals[cell.final] = (setting.server_momentum, setting.server_rate)
+    (tuned,) = [column for column in table.columns if column.name == "adaptive-tuned"]
+    for shown in table.shown_rows():
+        setting = table.cell(shown, tuned)
+        finals = tried[setting.dataset, min(setting.epsilon), setting.clip_norm]
+        assert (setting.server_momentum, setting.server_rate) == finals[max(finals)], shown.name
 
 
 @pytest.mark.parametrize("path", CELLS[::10], ids=lambda path: path.stem)

@@ -73,14 +73,18 @@ def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
 
 
 def curve_rows(outcome: Outcome, line: Line) -> list[dict[str, Any]]:
-    """Every method's mean over the seeds that all of them have, round by round."""
+    """Every method's mean over the seeds that all of them have, round by round.
+
+    Accuracy without the last round: it is measured on other samples, and would look like a step.
+    """
     rows: list[dict[str, Any]] = []
     common = _common_seeds(line)
     for column in outcome.experiment.columns:
         number = line.numbers[column.name].over(common)
         if number.cells:
             mean = np.array([getattr(cell, number.measure) for cell in number.cells], np.float64).mean(axis=0)
-            rows += [{"round": t, "value": v, "method": column.label} for t, v in enumerate(mean.tolist(), 1)]
+            shown = mean[:-1] if number.measure == "accuracy" else mean
+            rows += [{"round": t, "value": v, "method": column.label} for t, v in enumerate(shown.tolist(), 1)]
     return [row for row in rows if np.isfinite(row["value"])]
 
 

@@ -23,8 +23,8 @@ DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict", "hashes"
 SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left", "hash")
 NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round", "hash")
 MEASURED = (
-    f"Accuracy is test accuracy after the last round, on all test data; curves use about {CURVE_SAMPLES:,} test "
-    f"samples before it, evenly spread, and at most {LOSS_SAMPLES} samples of each client for the training loss."
+    f"Accuracy is test accuracy after the last round, on all test data; curves show the rounds before it, on about "
+    f"{CURVE_SAMPLES:,} test samples, evenly spread. Training loss is of at most {LOSS_SAMPLES} samples of each client."
 )
 
 
