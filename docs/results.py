@@ -13,6 +13,7 @@ from pathlib import Path
 
 from nestegg.experiments.cells import Store
 from nestegg.experiments.definition import load, names
+from nestegg.experiments.figures import charts
 from nestegg.experiments.outcomes import DUEL_RULE, RULE, Outcome, outcome_of
 from nestegg.experiments.outputs import MEASURED, markdown, write_outcome
 
@@ -30,9 +31,7 @@ def refreshed(text: str, found: dict[str, Outcome]) -> str:
     """The page with every block made anew."""
     blocks = {"rules": "\n\n".join([RULE, DUEL_RULE, MEASURED])}
     for name, outcome in found.items():
-        drawn = any(number.cells for line in outcome.lines for number in line.numbers.values())
-        drawn = drawn or not outcome.experiment.trains  # what plans say needs no cells
-        picture = f"![{outcome.experiment.question}](images/results/{name}.svg)\n\n" if drawn else ""
+        picture = f"![{outcome.experiment.question}](images/results/{name}.svg)\n\n" if charts(outcome) else ""
         blocks[name] = picture + markdown(outcome)
     for name, block in blocks.items():
         marks = rf"(<!-- {name} -->\n).*?(\n<!-- /{name} -->)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from nestegg.experiments import cells as cells_module
 from nestegg.experiments import definition, outcomes, runner
 from nestegg.experiments.cells import Cell, Store, hash_of, measure
 from nestegg.experiments.definition import Row, load, names
-from nestegg.experiments.figures import curve_rows
+from nestegg.experiments.figures import charts, curve_rows
 from nestegg.experiments.outcomes import Duel, Line, Number, Outcome, outcome_of
 from nestegg.experiments.scales import configured, scaled, stated_reduction
 from nestegg.runs import start_run
@@ -315,8 +316,11 @@ def outcome_with(name: str, folder: Path, like: Cell, finals: dict[str, tuple[fl
 
 def test_curves_are_means_over_the_seeds_that_all_methods_have(tmp_path: Path, cell: Cell) -> None:
     outcome = outcome_with("figure-accuracy", tmp_path, cell, {"idp-fedavg": (50.0, 60.0, 70.0), "ours": (40.0, 44.0)})
-    points = [(row["method"], row["round"], row["value"]) for row in curve_rows(outcome, outcome.lines[0])]
+    line = outcome.lines[0]
+    points = [(row["method"], row["round"], row["value"]) for row in curve_rows(outcome, line)]
     assert points == [("IDP-FedAvg", 1, 35), ("IDP-FedAvg", 2, 45), ("Ours (paper)", 1, 22), ("Ours (paper)", 2, 32)]
+    strangers = {name: line.numbers[name].over({seed}) for name, seed in (("idp-fedavg", 2), ("ours", 1))}
+    assert charts(replace(outcome, lines=(replace(line, numbers=line.numbers | strangers),))) == {}
 
 
 def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:

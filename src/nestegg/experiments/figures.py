@@ -35,11 +35,11 @@ def charts(outcome: Outcome) -> dict[str, alt.TopLevelMixin]:
         return {outcome.name: spending_chart(outcome)}
     if shows == "noise":
         return {outcome.name: noise_chart(outcome)}
-    if not any(number.cells for line in outcome.lines for number in line.numbers.values()):
-        return {}
     if shows == "accuracy":
-        return {outcome.name: accuracy_chart(outcome)}
-    return {outcome.name: curves_chart(outcome)}
+        drawn = any(number.cells for line in outcome.lines for number in line.numbers.values())
+        return {outcome.name: accuracy_chart(outcome)} if drawn else {}
+    drawn = any(curve_rows(outcome, line) for line in outcome.lines)  # methods without a common seed have no curves
+    return {outcome.name: curves_chart(outcome)} if drawn else {}
 
 
 def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
