@@ -96,6 +96,7 @@ def test_a_page_is_one_file_with_contents_and_no_links_out(name: str, request: p
     assert text.index('class="summary"') < text.index("<nav") < text.index("<main>")
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
+    assert text.count("<thead>") == text.count("<table>") > 0  # heads come again on each printed sheet
 
 
 def test_a_charts_title_is_a_question_and_its_axes_have_names(reproduction: Path) -> None:

@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from nestegg.experiments.cells import Cell, Store
-from nestegg.experiments.definition import load, names
+from nestegg.experiments.definition import chosen_clip_norms, load, names
 from nestegg.experiments.outcomes import configs_of
 from nestegg.experiments.scales import configured
 from nestegg.schema import read
@@ -76,6 +76,19 @@ def test_tuned_adaptive_clipping_is_what_the_tuning_says() -> None:
         setting = table.cell(shown, tuned)
         finals = tried[setting.dataset, min(setting.epsilon), setting.clip_norm]
         assert (setting.server_momentum, setting.server_rate) == finals[max(finals)], shown.name
+
+
+def test_a_chosen_clip_norm_is_what_the_tuning_says() -> None:
+    """The best mean of IDP-FedAvg and of our exact method, among norms tried with both."""
+    store, tuning = Store(ROOT / "results"), load("tuning-clip")
+    tried: dict[str, dict[float, list[float]]] = {}
+    for row in tuning.rows:
+        for setting in (tuning.cell(row, column) for column in tuning.columns):
+            if (cell := store.get(configured(setting, "cpu", 100))) is not None:
+                tried.setdefault(setting.dataset, {}).setdefault(setting.clip_norm, []).append(cell.final)
+    for dataset, norms in tried.items():
+        means = {norm: sum(finals) / 2 for norm, finals in norms.items() if len(finals) == 2}
+        assert chosen_clip_norms().get(dataset, 250) == max(means, key=lambda norm: means[norm]), dataset
 
 
 @pytest.mark.parametrize("path", CELLS[::10], ids=lambda path: path.stem)

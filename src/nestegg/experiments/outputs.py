@@ -144,8 +144,9 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
     duels = [*{duel.hashes: duel.verdict for line in lines for duel in line.duels}.values()]  # tables share cells
     numbers = [(f"rows: {kind}", str(sum(one.startswith(kind) for one in verdicts))) for kind in AGREEMENTS]
     numbers += [("comparisons won", str(duels.count("beats"))), ("lost", str(duels.count("is beaten by")))]
+    where = "one table or figure" if len(outcomes) == 1 else f"{len(outcomes)} tables and figures"
     return (
-        f"{facts(numbers)}<p>Of {len(verdicts)} rows in {len(outcomes)} tables and figures, at the scale "
+        f"{facts(numbers)}<p>Of {len(verdicts)} rows in {where}, at the scale "
         f"“{escape(outcomes[0].scale)}”. Every number carries the hash of its configuration.</p>"
     )
 

@@ -32,15 +32,16 @@ figure [class*=role-legend] .background { stroke: none !important; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; margin: .75rem 0; font-size: .92rem; }
 th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
   white-space: nowrap; }
-td small { display: block; color: var(--soft); font-size: .8rem; }
+td small { display: block; color: var(--soft); font-size: .87em; }
 th { color: var(--soft); font-weight: 600; white-space: normal; min-width: 5rem; }
 th:first-child, td:first-child { text-align: left; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }
 code { font: .88em ui-monospace, monospace; overflow-wrap: anywhere; }
 #vg-tooltip-element { font: 13px system-ui, sans-serif; }
 @media print { body { max-width: none; padding: 0; font-size: 11pt; } nav { display: none; }
-  .wide, figure { overflow: visible; } table { font-size: 8pt; } th, td { padding: .2rem .35rem; white-space: normal; }
-  figure, tr, .summary { break-inside: avoid; } h2 { break-after: avoid; } a { color: inherit; } }
+  .wide, figure { overflow: visible; } figure svg { max-height: 22cm; }
+  table { font-size: 8pt; } th, td { padding: .2rem .35rem; white-space: normal; }
+  figure, tr, thead, .summary { break-inside: avoid; } h2 { break-after: avoid; } a { color: inherit; } }
 """
 
 # Drawings are in the page as SVG already; where scripts run, charts that answer to the mouse take their place.

@@ -36,8 +36,10 @@ def as_html(heads: Sequence[str], rows: Iterable[Sequence[str]], colours: Sequen
         first, *others = text.split("\n")
         return f"<td>{dot}{escape(first)}{''.join(f'<small>{escape(line)}</small>' for line in others)}</td>"
 
-    lines = ["".join(f'<th scope="col">{escape(head)}</th>' for head in heads)]
+    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in heads)
+    lines = []
     for number, (first, *others) in enumerate(rows):
         dot = f'<i class="dot" style="background: {colours[number]}"></i>' if number < len(colours) else ""
         lines.append(cell(first, dot) + "".join(map(cell, others)))
-    return f'<div class="wide"><table>{"".join(f"<tr>{line}</tr>" for line in lines)}</table></div>'
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
