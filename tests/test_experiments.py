@@ -323,6 +323,14 @@ def test_curves_are_means_over_the_seeds_that_all_methods_have(tmp_path: Path, c
     assert charts(replace(outcome, lines=(replace(line, numbers=line.numbers | strangers),))) == {}
 
 
+@pytest.mark.parametrize(("name", "legend"), [("table-accuracy", True), ("clip-unit", False)])
+def test_a_legend_tells_ours_from_the_papers_where_both_are(
+    name: str, legend: bool, tmp_path: Path, cell: Cell
+) -> None:
+    outcome = outcome_with(name, tmp_path, cell, {"idp-fedavg": (50.0,)})
+    assert ('"orient": "bottom"' in charts(outcome)[name].to_json()) == legend
+
+
 def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
     finals = {"idp-fedavg": (50.0, 60.0, 55.0), "ours": (51.0, 62.0, 58.0), "exact": (50.9, 60.8, 56.1)}
     outcome = outcome_with("table-cifar10", tmp_path, cell, finals)

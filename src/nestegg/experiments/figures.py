@@ -52,6 +52,8 @@ def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
     values = [point[key] for point in points for key in ("accuracy", "low", "high") if key in point]
     span = alt.Scale(domain=[max(0.0, min(values) - 2), min(100.0, max(values) + 2)], nice=False, zero=False)
     fill = alt.Fill("method:N", scale=colours, legend=None)
+    compared = any(point["whose"] == "paper" for point in points)  # otherwise there is nothing to tell apart
+    legend = alt.Legend(orient="bottom") if compared else None
     panels = []
     for line in drawn:
         base = alt.Chart(alt.Data(values=_points(outcome, line)), title=line.row.label, width=_PANEL).encode(
@@ -63,7 +65,7 @@ def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
         )
         marks = base.mark_point(size=80, strokeWidth=1.6, opacity=1).encode(
             x=alt.X("accuracy:Q", title="test accuracy, %"),
-            shape=alt.Shape("whose:N", scale=whose, title=None, legend=alt.Legend(orient="bottom")),
+            shape=alt.Shape("whose:N", scale=whose, title=None, legend=legend),
             fill=alt.condition("datum.whose == 'ours'", fill, alt.value("transparent")),
             tooltip=["method:N", "whose:N", alt.Tooltip("accuracy:Q", format=".2f"), "hash:N"],
         )
