@@ -54,6 +54,7 @@ def test_redraw_trains_nothing_and_says_what_is_missing(run: Run, tmp_path: Path
 def reproducing(folder: Path, jobs: int) -> subprocess.Popen[str]:
     """A real process at work on cells, with a line on stderr for each."""
     where = ["--scale", "smoke", "--results", str(folder / "results"), "--out", str(folder / "out")]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, as by nohup, children ignore it too
     return subprocess.Popen(
         [sys.executable, "-m", "nestegg", "reproduce", "table-clients", "--jobs", str(jobs), *where],
         stdout=subprocess.DEVNULL,
@@ -142,4 +143,4 @@ def test_the_list_counts_what_is_done(run: Run, tmp_path: Path) -> None:
     result = run("reproduce", "--list", "--scale", "smoke", "--results", tmp_path)
     assert result.code == 0
     assert all(name in result.out for name in names())
-    assert re.search(r"table-cifar10 .* 0 of 18", result.out)
+    assert re.search(r"table-cifar10 .* 0 of 33", result.out)  # three seeds; FedAvg is the same at either clip norm
