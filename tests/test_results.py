@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from nestegg.experiments.cells import Cell, Store
-from nestegg.experiments.definition import chosen_clip_norms, load, names
+from nestegg.experiments.definition import Setting, chosen_clip_norms, load, names
 from nestegg.experiments.outcomes import configs_of
 from nestegg.experiments.scales import configured
 from nestegg.schema import read
@@ -62,15 +63,21 @@ def test_every_number_on_the_page_carries_its_hash(results: ModuleType) -> None:
         assert re.search(r"\b[0-9a-f]{12}\b", cell if "<br>" in cell else row), row
 
 
+def tried_in(name: str) -> Iterator[tuple[Setting, float]]:
+    """What a tuning tried, on a seed that is not reported, and the accuracy that it gave."""
+    store, tuning = Store(ROOT / "results"), load(name)
+    for setting in (tuning.cell(row, column) for row in tuning.rows for column in tuning.columns):
+        if (cell := store.get(configured(setting, "cpu", 100))) is not None:
+            yield setting, cell.final
+
+
 def test_tuned_adaptive_clipping_is_what_the_tuning_says() -> None:
-    """For every dataset, budget and first clip norm: the best that was tried, on a seed that is not reported."""
-    store, tuning, table = Store(ROOT / "results"), load("tuning-adaptive"), load("table-strict-uniform")
+    """For every dataset, budget and first clip norm: the best that was tried."""
+    table = load("table-strict-uniform")
     tried: dict[tuple[str, float, float], dict[float, tuple[float, float]]] = {}
-    for row in tuning.rows:
-        for setting in (tuning.cell(row, column) for column in tuning.columns):
-            if (cell := store.get(configured(setting, "cpu", 100))) is not None:
-                finals = tried.setdefault((setting.dataset, min(setting.epsilon), setting.clip_norm), {})
-                finals[cell.final] = (setting.server_momentum, setting.server_rate)
+    for setting, final in tried_in("tuning-adaptive"):
+        finals = tried.setdefault((setting.dataset, min(setting.epsilon), setting.clip_norm), {})
+        finals[final] = (setting.server_momentum, setting.server_rate)
     (tuned,) = [column for column in table.columns if column.name == "adaptive-tuned"]
     for shown in table.shown_rows():
         setting = table.cell(shown, tuned)
@@ -80,12 +87,9 @@ def test_tuned_adaptive_clipping_is_what_the_tuning_says() -> None:
 
 def test_a_chosen_clip_norm_is_what_the_tuning_says() -> None:
     """The best mean of IDP-FedAvg and of our exact method, among norms tried with both."""
-    store, tuning = Store(ROOT / "results"), load("tuning-clip")
     tried: dict[str, dict[float, list[float]]] = {}
-    for row in tuning.rows:
-        for setting in (tuning.cell(row, column) for column in tuning.columns):
-            if (cell := store.get(configured(setting, "cpu", 100))) is not None:
-                tried.setdefault(setting.dataset, {}).setdefault(setting.clip_norm, []).append(cell.final)
+    for setting, final in tried_in("tuning-clip"):
+        tried.setdefault(setting.dataset, {}).setdefault(setting.clip_norm, []).append(final)
     for dataset, norms in tried.items():
         means = {norm: sum(finals) / 2 for norm, finals in norms.items() if len(finals) == 2}
         assert chosen_clip_norms().get(dataset, 250) == max(means, key=lambda norm: means[norm]), dataset
