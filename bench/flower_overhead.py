@@ -79,7 +79,8 @@ def main() -> None:
     values /= 2 * np.linalg.norm(values)
     model = ArrayRecord({"a.weight": Array(np.zeros(SIZE, np.float32))})
 
-    grid = Instant(RecordDict({wire.UPDATE: ArrayRecord({wire.UPDATE: Array(values)})}))
+    points = (values * 2.0**22).astype(np.int32)
+    grid = Instant(RecordDict({wire.UPDATE: ArrayRecord({wire.UPDATE: Array(points)})}))
     made = plan([Group("all", CLIENTS, Budget(10.0))], rounds=ROUNDS, spending_rate=1.0, clip_norm=1.0)
     with tempfile.TemporaryDirectory() as folder:
         strategy, at = PlannedStrategy(made, Path(folder)), []

@@ -62,16 +62,17 @@ def only(partition: int, change: Callable[[Message, Message], list[Message]]) ->
 
 
 WEIGHTS = SIZE * SIZE + 2 * SIZE
+LONG = int(2.0 / Terms("any", small_plan(1), "flat", 0, (1.0,)).lattice(1).step)
 FAULTS: dict[str, Callable[[Message, Message], list[Message]]] = {
     "nothing comes": lambda question, reply: [],
     "an error": lambda question, reply: [Message(Error(2, "lost"), reply_to=question)],
     "twice": lambda question, reply: [reply, reply],
-    "wrong shape": lambda question, reply: [reply_with(question, np.zeros(WEIGHTS + 1, np.float32))],
+    "wrong shape": lambda question, reply: [reply_with(question, np.zeros(WEIGHTS + 1, np.int32))],
     "wrong type": lambda question, reply: [reply_with(question, np.zeros(WEIGHTS))],
-    "not a number": lambda question, reply: [reply_with(question, np.full(WEIGHTS, np.nan, np.float32))],
-    "huge": lambda question, reply: [reply_with(question, np.full(WEIGHTS, 1e6, np.float32))],
-    "too long by little": lambda question, reply: [reply_with(question, np.full(WEIGHTS, 2.0, np.float32))],
-    "renamed": lambda question, reply: [reply_with(question, np.zeros(WEIGHTS, np.float32), "model")],
+    "floating point": lambda question, reply: [reply_with(question, np.zeros(WEIGHTS, np.float32))],
+    "huge": lambda question, reply: [reply_with(question, np.full(WEIGHTS, 2**31 - 1, np.int32))],
+    "too long by little": lambda question, reply: [reply_with(question, np.full(WEIGHTS, LONG, np.int32))],
+    "renamed": lambda question, reply: [reply_with(question, np.zeros(WEIGHTS, np.int32), "model")],
     "no arrays": lambda question, reply: [Message(RecordDict(), reply_to=question)],
     "metrics only": lambda question, reply: [
         Message(RecordDict({"m": MetricRecord({"loss": 1.0})}), reply_to=question)
@@ -160,7 +161,7 @@ def test_the_noise_of_a_release_is_what_the_plan_says_whatever_a_client_does(tmp
 def test_a_client_counts_once() -> None:
     terms = Terms("monday", small_plan(1), "flat", 0, (1.0,))
     total, order = NoisySum(terms, 1, 4), terms.order("open", 1)
-    reply = reply_with(Message(RecordDict(), 100, "train"), np.full(4, 0.1, np.float32))
+    reply = reply_with(Message(RecordDict(), 100, "train"), np.full(4, 100, np.int32))
     total.add(5, order, reply)
     with pytest.raises(InputError, match="replied before"):
         total.add(5, order, reply)

@@ -65,6 +65,7 @@ CHANGES: dict[str, Any] = {
     "clipping": "per-layer",
     "clip_norm": 1e6,
     "noise_std": 0.0,
+    "step": 1.0,
     "round": 9,
     "run": "tuesday",
 }
@@ -250,8 +251,10 @@ def test_what_leaves_is_clipped_carries_its_share_and_nothing_else(tmp_path: Pat
     assert set(seen[0].content) == {"arrays", "config"}  # the order is no business of the training code
     assert set(reply.content) == {wire.UPDATE}
     assert set(reply.content.array_records[wire.UPDATE]) == {wire.UPDATE}
-    update = reply.content.array_records[wire.UPDATE][wire.UPDATE].numpy()
+    points = reply.content.array_records[wire.UPDATE][wire.UPDATE].numpy()
     order = terms.order("middle", 1)
+    assert points.dtype == np.int32  # points of the round's lattice, and nothing in between
+    update = points * order.step
     layout = ArrayLayout.of(model(size))
     layers = layout.layers if clipping == "per-layer" else (slice(0, layout.size),)
     assert len(layout.layers) == 2
@@ -346,7 +349,8 @@ def test_terms_are_read_as_if_a_stranger_had_written_them() -> None:
         {"clip_scale": [1.0]},
         {"clip_scale": [0.0, 1.0, 1.0, 1.0]},
         {"plan": "{}"},
-        {"format": "nestegg-terms/2"},
+        {"format": "nestegg-terms/1"},
+        {"format": "nestegg-terms/3"},
         {"more": 1},
     ):
         with pytest.raises(InputError):

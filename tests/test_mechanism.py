@@ -13,7 +13,7 @@ from scipy import stats
 from torch import nn
 
 from nestegg import Budget, Group, InputError, plan
-from nestegg.mechanism import Layout, add_noise, clip, clipped_sum, share_std
+from nestegg.mechanism import Layout, clipped, clipped_sum, share_std
 from nestegg.models import make_model
 from nestegg.randomness import Randomness
 from nestegg.training import Federation, LocalTraining, Mechanics
@@ -136,44 +136,38 @@ def federation_cohort(seed: int) -> list[int]:
 
 
 LARGEST = float(np.finfo(np.float32).max)
-UPDATES = st.lists(st.lists(st.floats(-LARGEST, LARGEST, width=32), min_size=6, max_size=6), min_size=1, max_size=4)
+UPDATES = st.lists(st.floats(-LARGEST, LARGEST, width=32), min_size=6, max_size=6)
 
 
 @settings(deadline=None)
-@given(rows=UPDATES, norm=st.floats(1e-12, 1e3), per_layer=st.booleans())
+@given(row=UPDATES, norm=st.floats(1e-12, 1e3), per_layer=st.booleans())
 def test_a_clipped_update_is_within_its_norm_and_keeps_its_direction(
-    rows: list[list[float]], norm: float, per_layer: bool
+    row: list[float], norm: float, per_layer: bool
 ) -> None:
-    updates = torch.tensor(rows)
+    update = torch.tensor(row)
     layers = (slice(0, 4), slice(4, 6)) if per_layer else None
-    clipped = updates.clone()
-    lengths = clip(clipped, torch.full((len(rows),), norm), layers)
-    assert lengths.tolist() == pytest.approx(torch.linalg.vector_norm(updates.double(), dim=1).tolist())
-    assert torch.all(torch.linalg.vector_norm(clipped.double(), dim=1) <= norm)
-    small = torch.linalg.vector_norm(updates.double(), dim=1) <= norm * 0.999 / np.sqrt(2.0)
-    assert torch.equal(clipped[small], updates[small])
-    assert torch.all((clipped == 0) | (torch.sign(clipped) == torch.sign(updates)))
+    found, length = clipped(update, norm, layers)
+    assert length == pytest.approx(float(torch.linalg.vector_norm(update.double())))
+    assert float(torch.linalg.vector_norm(found)) <= norm
+    if length <= norm * 0.999 / np.sqrt(2.0):
+        assert torch.equal(found, update.double())
+    assert torch.all((found == 0) | (torch.sign(found) == torch.sign(update)))
 
 
 def test_per_layer_clipping_clips_each_layer_to_its_part() -> None:
-    updates = torch.tensor([[3.0, 4.0, 0.1], [0.0, 0.0, 50.0]])
-    clipped = updates.clone()
-    assert clip(clipped, torch.tensor([2.0, 2.0]), (slice(0, 2), slice(2, 3))).tolist() == pytest.approx(
-        [25.01**0.5, 50]
-    )
-    part = 2.0 / np.sqrt(2.0)
-    assert clipped[0].tolist() == pytest.approx(
-        [0.6 * part, 0.8 * part, 0.1], rel=1e-5
-    )  # the small layer is left alone
-    assert clipped[1].tolist() == pytest.approx([0.0, 0.0, part], rel=1e-5)
+    layers, part = (slice(0, 2), slice(2, 3)), 2.0 / np.sqrt(2.0)
+    found, length = clipped(torch.tensor([3.0, 4.0, 0.1]), 2.0, layers)
+    assert length == pytest.approx(25.01**0.5)
+    assert found.tolist() == pytest.approx([0.6 * part, 0.8 * part, 0.1], rel=1e-5)  # the small layer is left alone
+    found, length = clipped(torch.tensor([0.0, 0.0, 50.0]), 2.0, layers)
+    assert found.tolist() == pytest.approx([0.0, 0.0, part], rel=1e-5)
 
 
 def test_broken_updates_count_as_zero() -> None:
     updates = torch.tensor([[np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0], [3.0, 4.0]])
     total, bits, broken = clipped_sum(updates, np.ones(4))
     assert (bits, broken) == (1 - 4 / 2, 2)  # only the zero is below its norm
-    assert updates[:3].abs().sum() == 0.0
-    assert total.tolist() == updates[3].tolist() == pytest.approx([0.6, 0.8], rel=1e-5)
+    assert total.tolist() == pytest.approx([0.6, 0.8], rel=1e-5)
 
 
 def test_a_layer_is_a_module_that_owns_parameters() -> None:
@@ -194,10 +188,7 @@ def test_frozen_parameters_and_buffers_are_never_sent() -> None:
 
 def test_the_mechanism_fails_closed() -> None:
     with pytest.raises(ValueError, match="clip norm"):
-        clip(torch.ones(1, 2), torch.tensor([float("nan")]))
-    for std in (float("nan"), float("inf"), -1.0):
-        with pytest.raises(ValueError, match="standard deviation"):
-            add_noise(torch.zeros(2), std, 1, np.random.default_rng(0))
+        clipped(torch.ones(2), float("nan"))
 
 
 def test_tied_parameters_are_one() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import nn
 from nestegg import Budget, Group, InputError, LocalTraining, Mechanics, plan, train
 from nestegg.mechanism import Layout
 from nestegg.models import make_model
-from nestegg.randomness import Purpose
+from nestegg.randomness import Purpose, Randomness
 from nestegg.training import AdaptiveClipping, Federation
 from nestegg.training.engines import bf16_works
 from nestegg.training.local import batches
@@ -51,8 +52,9 @@ def paper_round(world: Federation, theta: np.ndarray, t: int, clients: Any, unit
         variance += (c * sigma) ** 2 / n_clients  # line 10
     std = made.clip_norm * unit * made.round_noise_multiplier[t - 1]
     variance += std**2 * (n_clients - sampled) / n_clients
-    # All shares are independent and normal, so a simulation may draw what they add up to.
-    total += np.sqrt(variance) * randomness.stream(Purpose.NOISE, t).standard_normal(size, dtype=np.float32)
+    # All shares are independent and normal, so a simulation may draw what they add up to, in two halves.
+    stream = randomness.stream(Purpose.NOISE, t)
+    total += np.sqrt(variance / 2.0) * (stream.standard_normal(size) + stream.standard_normal(size))
     return theta + total / (made.mean_sampling_rate[t - 1] * n_clients)  # line 9 of the server
 
 
@@ -142,6 +144,24 @@ def test_adaptive_clipping_splits_its_noise_exactly() -> None:
     assert 1.0 / sigma**2 + 0.5**2 / 3.0**2 == pytest.approx(1.0 / 2.0**2)
     with pytest.raises(InputError, match="bit_noise = 1 is too little"):
         AdaptiveClipping(bit_noise=1.0).noise_of_updates(2.0, 100.0)
+
+
+@pytest.mark.parametrize("bit_noise", [None, 7.0])
+def test_the_bits_carry_the_noise_that_is_paid_for(clients: Any, bit_noise: float | None) -> None:
+    """From the released norms alone: everybody is below a huge norm, so what varies is the noise of the bits."""
+    made = plan([Group("a", 10, Budget(5.0))], rounds=3, method="adaptive-clipping", spending_rate=1.0, clip_norm=1e6)
+    controller = AdaptiveClipping(bit_noise=bit_noise)
+    world = federation(clients, made, "linear", adaptive=controller)
+    sigma, start, noise = made.round_noise_multiplier[0], world.start(), []
+    for seed in range(400):
+        world.randomness = Randomness(seed, reproducible=True)
+        state, _ = world.round(start)
+        share = controller.quantile - math.log(state.clip_norm / start.clip_norm) / controller.step
+        noise.append((share - 0.5) * 10.0 - 5.0)
+    promised = controller.noise_of_bits(sigma, 10.0)
+    assert np.std(noise) == pytest.approx(promised, rel=6.0 / math.sqrt(2 * len(noise)))
+    # Together with the updates' noise that is one release at the plan's σ.
+    assert controller.noise_of_updates(sigma, 10.0) ** -2 + (0.5 / promised) ** 2 == pytest.approx(sigma**-2)
 
 
 def test_the_loop_s_norm_follows_the_updates(clients: Any) -> None:

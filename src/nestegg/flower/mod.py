@@ -5,17 +5,18 @@ Nothing else leaves: no model, no metrics, no message of an error. What goes wro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 
 import numpy as np
-import torch
 from flwr.app import Array, ArrayRecord, Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from flwr.common.constant import ErrorCode
 from flwr.supercore import log
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.errors import InputError, VerificationError
@@ -23,7 +24,7 @@ from nestegg.flower import wire
 from nestegg.flower.arrays import ArrayLayout
 from nestegg.flower.guard import Account, Guard
 from nestegg.flower.terms import Order
-from nestegg.mechanism import add_noise, clip
+from nestegg.mechanism import Lattice, clipped
 from nestegg.planning import Budget
 from nestegg.randomness import Purpose, Randomness
 
@@ -97,17 +98,18 @@ class PrivacyMod:
         if reply.has_error():
             raise RuntimeError(f"it replied with error {reply.error.code}: {reply.error.reason}")
         update = layout.flatten(wire.single_arrays(reply.content)).sub_(before)
-        self._protect(update, layout, order, context)
-        content = RecordDict({wire.UPDATE: ArrayRecord({wire.UPDATE: Array(update.numpy())})})
+        points = self._protected(update, layout, order, context)
+        content = RecordDict({wire.UPDATE: ArrayRecord({wire.UPDATE: Array(points)})})
         return Message(content, reply_to=message)
 
-    def _protect(self, update: Tensor, layout: ArrayLayout, order: Order, context: Context) -> None:
-        """Clip an update and add this client's share of noise, in place."""
+    def _protected(self, update: Tensor, layout: ArrayLayout, order: Order, context: Context) -> NDArray[np.int32]:
+        """Clip an update and add this client's share of noise: what leaves are points of the round's lattice."""
         layers = layout.layers if order.clipping == "per-layer" else None
-        length = clip(update[None], torch.tensor([order.clip_norm], dtype=torch.float64), layers)
-        if not torch.isfinite(length).all():
+        points, length = clipped(update, order.clip_norm, layers, order.step)
+        if not math.isfinite(length):
             raise InputError("the update is not finite.")
-        add_noise(update, order.noise_std, 1, self._noise(context, order.round))
+        noise = Lattice(order.step).noise(order.noise_std, 1, len(points), self._noise(context, order.round))
+        return (points.numpy() + noise).astype(np.int32)  # at most 2^27 steps each, by the lattice's definition
 
 
 def private_client_app(

@@ -209,7 +209,7 @@ class PlannedStrategy(Strategy):
                 continue
             with suppress(InputError):  # who was asked, and did not answer well, is a secret: it is not logged
                 total.add(client, opened.sent[client][1], reply)
-        update = total.finish(self._randomness) / session.terms.expected(server_round)
+        update = (total.finish(self._randomness) / session.terms.expected(server_round)).float()
         self._open = None
         arrays = session.release(server_round, opened.claim, update)
         return arrays, MetricRecord(dict(session.spent(server_round)))

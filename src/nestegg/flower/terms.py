@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,13 +17,13 @@ import numpy as np
 
 from nestegg.checks import one_of, positive, rate, whole
 from nestegg.errors import InputError
-from nestegg.mechanism import CLIPPINGS, share_std
+from nestegg.mechanism import CLIPPINGS, Lattice, share_std
 from nestegg.planning import GroupPlan, Plan
 from nestegg.planning.judge import clip_norms
 from nestegg.planning.plan_file import parse_plan
 from nestegg.schema import Section, read
 
-FORMAT = "nestegg-terms/1"
+FORMAT = "nestegg-terms/2"  # 1 added noise in floating point
 METHODS = ("dp-fedavg", "idp-fedavg", "spend-as-you-go", "shaped")
 
 
@@ -37,6 +38,7 @@ class Order(Section):
         clipping: flat or per-layer.
         clip_norm: c_n^t, in the unit of the update.
         noise_std: of the client's own share.
+        step: of the lattice on which the answer lies.
     """
 
     run: str
@@ -46,6 +48,7 @@ class Order(Section):
     clipping: str
     clip_norm: float
     noise_std: float
+    step: float
 
 
 class _TermsRecord(Section):
@@ -100,6 +103,11 @@ class Terms:
         except (ValueError, RecursionError) as error:
             raise InputError(f"terms are not JSON: {error}.") from None
         record = read(_TermsRecord, content, "terms")
+        if record.format == "nestegg-terms/1":
+            raise InputError(
+                f"terms of run {record.run!r}: format = {record.format!r} is of an earlier nestegg, whose noise was in "
+                "floating point; such a run must be ended by that version, or begun anew in another folder."
+            )
         one_of("terms: format", record.format, (FORMAT,))
         plan = parse_plan(record.plan, "terms: plan")
         return cls(record.run, plan, record.clipping, record.colluders, tuple(record.clip_scale))
@@ -133,6 +141,10 @@ class Terms:
         total = self.plan.clip_norm * self.plan.round_noise_multiplier[round_ - 1] * self.clip_scale[round_ - 1]
         return share_std(total, self.plan.clients, self.colluders)
 
+    def lattice(self, round_: int) -> Lattice:
+        """The lattice of a round, on which clients answer and the server sums."""
+        return Lattice.for_noise(self.noise_std(round_) * math.sqrt(self.plan.clients))
+
     def order(self, group: str, round_: int) -> Order:
         """What a client of a group is to do in a round."""
         whole("round", round_, 1, self.plan.rounds)
@@ -145,6 +157,7 @@ class Terms:
             clipping=self.clipping,
             clip_norm=norm,
             noise_std=self.noise_std(round_),
+            step=self.lattice(round_).step,
         )
 
     def expected(self, round_: int) -> float:

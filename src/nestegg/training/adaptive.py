@@ -8,6 +8,7 @@ import numpy as np
 
 from nestegg.checks import positive, probability
 from nestegg.errors import InputError
+from nestegg.mechanism import Lattice
 from nestegg.planning import Plan
 
 MAX_STEP = 10.0
@@ -72,7 +73,13 @@ class AdaptiveClipping:
 
         `bits` is the sum of b − ½ over the cohort, 1 for an update below the norm. If most are below, the norm shrinks.
         """
-        noisy = bits + stream.normal(0.0, self.noise_of_bits(total, expected_cohort))
+        noisy = bits + _noise(self.noise_of_bits(total, expected_cohort), stream)
         share = noisy / expected_cohort + 0.5
         change = np.clip(-self.step * (share - self.quantile), -MAX_STEP, MAX_STEP)
         return float(np.clip(norm * np.exp(change), *NORMS))
+
+
+def _noise(std: float, stream: np.random.Generator) -> float:
+    """Noise for a sum of bits, on a lattice of which ½ is a point too."""
+    lattice = Lattice(min(Lattice.for_noise(std).step, 0.5))
+    return float(lattice.noise(std, 1, 1, stream)[0]) * lattice.step

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
-from nestegg.mechanism import CLIPPINGS, Layout, add_noise, share_std
+from nestegg.mechanism import CLIPPINGS, MAX_COHORT, Lattice, Layout, share_std
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.adaptive import AdaptiveClipping
@@ -29,7 +30,7 @@ from nestegg.training.local import (
     default_loss,
     predictions,
 )
-from nestegg.training.workers import Workers
+from nestegg.training.workers import Clipping, Workers
 
 CLIP_UNITS = ("gradient", "update")
 _EVALUATED = 500  # test samples at a time
@@ -75,14 +76,19 @@ class State:
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What is known after a round. The cohort's size is a secret of the mechanism, shown in simulations only."""
+    """What is known after a round.
+
+    Who was sampled is a secret of the mechanism, so are the cohort's size, how many updates were not finite, and how
+    long the round took. The first two are None unless the run is reproducible, and then not for release anyway; the
+    third is for the eyes of whoever runs it, and never in a file that may be released.
+    """
 
     round: int
     accuracy: float | None
     loss: float | None
-    simulation_only_cohort_size: int
-    simulation_only_broken_updates: int
-    seconds: float
+    simulation_only_cohort_size: int | None
+    simulation_only_broken_updates: int | None
+    private_seconds: float
     epsilon_spent: dict[str, float]
     clip_norm: float
     noise_std: float
@@ -120,6 +126,8 @@ class Federation:
         adaptive: AdaptiveClipping | None = None,
         workers: int | None = None,
     ) -> None:
+        if plan.clients > MAX_COHORT:
+            raise InputError(f"the plan has {plan.clients} clients; sums are exact for up to {MAX_COHORT} of them.")
         model = copy.deepcopy(model)
         self.plan, self.training, self.mechanics, self.test, self.loss = plan, training, mechanics, test, loss
         self.randomness = randomness or Randomness(seed=0, reproducible=False)
@@ -152,7 +160,7 @@ class Federation:
         started = time.perf_counter()
         state, report = self.round(state)
         accuracy, loss = self.evaluate(state.model)
-        return state, replace(report, accuracy=accuracy, loss=loss, seconds=time.perf_counter() - started)
+        return state, replace(report, accuracy=accuracy, loss=loss, private_seconds=time.perf_counter() - started)
 
     def round(self, state: State) -> tuple[State, RoundReport]:
         """One round: sample, train, clip, noise, sum, update (Algorithm 2, lines 4 to 9)."""
@@ -162,19 +170,23 @@ class Federation:
         expected = plan.mean_sampling_rate[t] * plan.clients
         norms, noise_std = self._norms_and_noise(state, t, expected)
         share = share_std(noise_std * unit, plan.clients, self.mechanics.colluders)
+        lattice = Lattice.for_noise(share * math.sqrt(plan.clients)) if share else None
         layers = self.layout.layers if self.mechanics.clipping == "per-layer" else None
+        clipping = Clipping(norms * unit, layers, lattice.step if lattice else 0.0)
 
         cohort = self.cohort(t + 1)
-        total = torch.zeros_like(state.model)
+        total = torch.zeros_like(state.model, dtype=torch.float64)
         broken, bits = 0, 0.0
-        for part in self.workers.sums(state.model, cohort, t + 1, rate, norms * unit, layers):
+        for part in self.workers.sums(state.model, cohort, t + 1, rate, clipping):
             total += part.total
             bits += part.bits
             broken += part.broken
-        # The shares of all: of those who took part, and of those for whom the server makes up.
-        add_noise(total, share, plan.clients, self.randomness.stream(Purpose.NOISE, t + 1))
+        if lattice is not None:  # the shares of all: of those who took part, and of those for whom the server makes up
+            stream = self.randomness.stream(Purpose.NOISE, t + 1)
+            total += torch.from_numpy(lattice.noise(share, plan.clients, len(total), stream)).to(total.device)
+            total *= lattice.step  # exact: a power of two
 
-        update = total / expected
+        update = (total / expected).to(state.model.dtype)
         clip_norm, velocity = state.clip_norm, state.velocity
         if self.adaptive is not None:
             stream = self.randomness.stream(Purpose.BITS, t + 1)
@@ -186,18 +198,18 @@ class Federation:
             round=t + 1,
             accuracy=None,
             loss=None,
-            simulation_only_cohort_size=len(cohort),
-            simulation_only_broken_updates=broken,
-            seconds=0.0,
+            simulation_only_cohort_size=len(cohort) if self.randomness.reproducible else None,
+            simulation_only_broken_updates=broken if self.randomness.reproducible else None,
+            private_seconds=0.0,
             epsilon_spent={row.group.name: row.epsilon_spent[t] for row in plan.groups},
             clip_norm=state.clip_norm * unit,
-            noise_std=share * float(np.sqrt(plan.clients)) / expected,
+            noise_std=share * math.sqrt(plan.clients) / expected,
             learning_rate=rate,
         )
         return State(t + 1, state.model + update, clip_norm, velocity), report
 
     def cohort(self, round_: int) -> list[int]:
-        """Poisson sampling: every client by itself, with its own rate. Nobody is a legal outcome."""
+        """Draw the clients of a round: each by itself, with its own rate (Poisson). An empty cohort is valid."""
         rates = np.array([row.sampling_rate[round_ - 1] for row in self.plan.groups])[self.group]
         draws = self.randomness.stream(Purpose.COHORT, round_).random(self.plan.clients)
         return [int(client) for client in np.flatnonzero(draws < rates)]

@@ -1,8 +1,9 @@
 """Workers: an engine's blocks one after the other, or on several cores, with the same result.
 
-Blocks, and the order in which their sums are added, do not depend on the number of workers, and every block is computed
-by one thread, so no bit of the result does. Clients' data reaches worker processes by fork and the model by shared
-memory; a block comes back as one vector, already clipped and summed.
+A client's update is computed by one thread from its own data and the model alone, and sums of lattice points are exact:
+no bit of the result depends on who shares a block, on the number of workers, or on the order in which blocks come back.
+Clients' data reaches worker processes by fork and the model by shared memory; a block comes back as one vector, already
+clipped and summed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import signal
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import NoReturn, Protocol
@@ -26,10 +28,32 @@ from torch import Tensor
 from nestegg.errors import InputError
 from nestegg.mechanism import BlockSum, clipped_sum
 
-Layers = Sequence[slice] | None
 _SLOTS = 2  # blocks a worker may be ahead of the sum
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _ALIVE = 1.0  # seconds between looks whether the parent still lives
+
+
+@dataclass(frozen=True, eq=False)
+class Clipping:
+    """How the updates of some clients are clipped in a round.
+
+    Attributes:
+        norms: c_n^t of each, in the unit of updates.
+        layers: clipped each for itself; None clips the whole.
+        step: of the round's lattice; 0 where there is no noise.
+    """
+
+    norms: NDArray[np.float64]
+    layers: Sequence[slice] | None
+    step: float
+
+    def of(self, clients: Sequence[int]) -> Clipping:
+        """The same for some of the clients."""
+        return replace(self, norms=self.norms[list(clients)])
+
+    def sum(self, updates: Tensor) -> BlockSum:
+        """Clip the updates of these clients, one a row, and sum them."""
+        return clipped_sum(updates, self.norms, self.layers, self.step)
 
 
 class Engine(Protocol):
@@ -68,20 +92,16 @@ class Workers:
         cohort: Sequence[int],
         round_: int,
         rate: float,
-        norms: NDArray[np.float64],
-        layers: Layers = None,
+        clipping: Clipping,
     ) -> Iterator[BlockSum]:
-        """The cohort's clipped updates, summed block by block, in an order that depends on the cohort only.
-
-        Each is to be used before the next. `norms` are those of all clients of the federation.
-        """
+        """The cohort's clipped updates, summed block by block; each is to be used before the next."""
         blocks = self.engine.blocks(cohort)
         if self.count > 1:
-            yield from self._shared(model, [(block, round_, rate, norms[block], layers) for block in blocks])
+            yield from self._shared(model, [(block, round_, rate, clipping.of(block)) for block in blocks])
             return
         for block in blocks:
             with one_thread():
-                result = clipped_sum(self.engine.train_block(model, block, round_, rate), norms[block], layers)
+                result = clipping.of(block).sum(self.engine.train_block(model, block, round_, rate))
             yield result
 
     def _shared(self, model: Tensor, tasks: Sequence[tuple[object, ...]]) -> Iterator[BlockSum]:
@@ -122,8 +142,8 @@ class Workers:
     def _start(self) -> list[Connection]:
         if self._connections is None:
             self._connections = []
-            self._model = _shared_memory(self._size)
-            self._slots = _shared_memory(_SLOTS * self.count * self._size).view(-1, self._size)
+            self._model = _shared_memory(self._size, torch.float32)
+            self._slots = _shared_memory(_SLOTS * self.count * self._size, torch.float64).view(-1, self._size)
             context = get_context("fork")
             for _ in range(self.count):
                 # One pipe at a time: a worker that held another's end would hide that one's death.
@@ -172,9 +192,9 @@ def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor,
             task = connection.recv()
             if task is None:
                 break
-            slot, block, round_, rate, norms, layers = task
+            slot, block, round_, rate, clipping = task
             try:
-                result = clipped_sum(engine.train_block(model, block, round_, rate), norms, layers)
+                result = clipping.sum(engine.train_block(model, block, round_, rate))
                 slots[slot] = result.total
                 connection.send((result.bits, result.broken))
             except Exception as error:
@@ -184,9 +204,9 @@ def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor,
     os._exit(0)  # what was inherited, such as open databases, is the parent's to close
 
 
-def _shared_memory(numbers: int) -> Tensor:
+def _shared_memory(numbers: int, dtype: torch.dtype) -> Tensor:
     """Memory that forked processes see too, and not of /dev/shm, of which containers have little."""
-    return torch.frombuffer(mmap.mmap(-1, 4 * numbers), dtype=torch.float32)
+    return torch.frombuffer(mmap.mmap(-1, dtype.itemsize * numbers), dtype=dtype)
 
 
 def keep_memory() -> None:
