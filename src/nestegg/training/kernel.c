@@ -176,7 +176,7 @@ static float *allocate(network *net, float **table, int64_t batch) {
 }
 
 /* Counted up whenever the arguments below change: a library from before is then not used. */
-int nestegg_interface(void) { return 1; }
+int nestegg_interface(void) { return 2; }
 
 /* Train clients from the same model by SGD with momentum, each on its samples in its own order, epoch by epoch.
 
@@ -211,4 +211,37 @@ int nestegg_train(const float *samples, int64_t width, const int64_t *order, con
     free(memory);
     free(table);
     return failed;
+}
+
+/* Sum of squares in double precision, in which squares of single precision are exact and cannot overflow. The order of the
+   sum depends on the number of elements alone. */
+INLINE double squares_of(const float *x, int64_t n) {
+    double lane[8] = {0.0};
+    for (int64_t i = 0; i < n; i += 8)
+        for (int64_t j = 0; j < (n - i < 8 ? n - i : 8); j++) lane[j] += (double)x[i + j] * x[i + j];
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+/* Add clients' updates, clipped, to a total: each piece of a row to norm * below / sqrt(pieces) at most.
+
+   edges: pieces + 1 offsets into a row. step: what is added is truncated towards zero to whole multiples of it, and
+   counted in them; 0 adds the numbers as they are. lengths: of the rows as they were; a row whose length is not finite
+   adds nothing. Every row is treated on its own, in an order of operations that no instruction set changes. */
+FOR_EVERY_PROCESSOR __attribute__((optimize("fp-contract=off")))
+void nestegg_add_clipped(const float *updates, int64_t clients, int64_t size, const int64_t *edges, int64_t pieces,
+                         const double *norms, double below, double step, double *total, double *lengths) {
+    for (int64_t client = 0; client < clients; client++, updates += size) {
+        double squares[pieces], sum = 0.0;
+        for (int64_t p = 0; p < pieces; p++)
+            sum += squares[p] = squares_of(updates + edges[p], edges[p + 1] - edges[p]);
+        lengths[client] = sqrt(sum);
+        const double limit = norms[client] * below / sqrt((double)pieces);
+        for (int64_t p = 0; p < pieces && isfinite(lengths[client]); p++) {
+            const double length = sqrt(squares[p]), scale = length > limit ? limit / length : 1.0;
+            if (step > 0.0)
+                for (int64_t j = edges[p]; j < edges[p + 1]; j++) total[j] += trunc((double)updates[j] * (scale / step));
+            else
+                for (int64_t j = edges[p]; j < edges[p + 1]; j++) total[j] += (double)updates[j] * scale;
+        }
+    }
 }

@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_INTERFACE = 1  # what kernel.c says of itself
+_INTERFACE = 2  # what kernel.c says of itself
+BELOW = 1.0 - 1e-6  # clipping aims this much below the norm, so that no rounding can lift an update over it
 
 
 @cache
@@ -81,6 +82,59 @@ def train(
     if failed:
         raise MemoryError("not enough memory to train a client")
     return updates
+
+
+def add_clipped(
+    library: ctypes.CDLL,
+    updates: Tensor,
+    norms: NDArray[np.float64],
+    edges: Sequence[int],
+    step: float,
+    total: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Clip each client's update to its norm and add it to a total, in place; updates stay as they are.
+
+    What a client adds depends on its own row alone, to the bit, on every processor.
+
+    Args:
+        library: of the kernel.
+        updates: (clients, size), of single precision.
+        norms: c_n^t of each client; infinity does not clip.
+        edges: where a row is cut into its m pieces, from 0 to its size; each is clipped to c_n^t/√m.
+        step: of the lattice: clipped updates are truncated towards zero to whole multiples of it, and the total counts
+            these; 0 adds clipped updates as they are.
+        total: of `size` numbers.
+
+    Returns:
+        The length that each update had; one that is not finite was not added.
+    """
+    cuts = np.array(edges, np.int64)
+    if not (updates.dtype == torch.float32 and updates.device.type == "cpu" and updates.dim() == 2):
+        raise ValueError("the kernel was given updates that are not rows of single precision on a CPU")
+    if not (cuts[0] == 0 and cuts[-1] == updates.shape[1] and (np.diff(cuts) > 0).all()):
+        raise ValueError("the kernel was given edges that do not cut a row into pieces")
+    if not (total.dtype == np.float64 and total.flags.c_contiguous and total.shape == updates.shape[1:]):
+        raise ValueError("the kernel was given a total of another size or precision than it would write")
+    if not (len(norms) == len(updates) and (norms >= 0.0).all()):  # NaN is not: never an update that is not clipped
+        raise ValueError("a clip norm is not a number of at least 0")
+    if not (np.isfinite(step) and step >= 0.0):
+        raise ValueError("the step of the lattice is not a finite number of at least 0")
+    updates, norms = updates.contiguous(), np.ascontiguousarray(norms, np.float64)
+    lengths = np.empty(len(updates))
+    whole, real = ctypes.c_int64, ctypes.c_double
+    library.nestegg_add_clipped(
+        _at(updates.data_ptr()),
+        whole(len(updates)),
+        whole(updates.shape[1]),
+        _at(cuts.ctypes.data),
+        whole(len(cuts) - 1),
+        _at(norms.ctypes.data),
+        real(BELOW),
+        real(step),
+        _at(total.ctypes.data),
+        _at(lengths.ctypes.data),
+    )
+    return lengths
 
 
 def _at(address: int) -> ctypes.c_void_p:
