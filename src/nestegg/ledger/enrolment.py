@@ -10,13 +10,14 @@ from nestegg.errors import InputError
 from nestegg.ledger.database import CHUNK, insert_rows
 from nestegg.ledger.log import append, membership_rows
 from nestegg.ledger.tables import budgets, clients, groups, members, runs
-from nestegg.planning import Budget, Plan
+from nestegg.planning import Budget, Plan, check_plan
 
 
 def check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:
     """What must hold for a run to begin, whatever the ledger says."""
     if not name.strip():
         raise InputError(f"name = {name!r} must be a word: every run has a name.")
+    check_plan(plan)
     if any(0.0 in row.noise_multiplier for row in plan.groups):
         raise InputError(f"privacy.method = {plan.method!r} adds no noise: there is no budget it could be charged to.")
     if len(members_) != plan.clients or len(set(members_)) != plan.clients:
