@@ -21,9 +21,10 @@ from sklearn.datasets import load_digits
 
 from nestegg import InputError
 from nestegg.data import PARTITIONS, load_dataset, partition
+from nestegg.data.adult import INPUTS, Categories, as_tensors, read_adult
 from nestegg.data.catalogue import FILES, VARIABLE, RemoteFile, find_folder, needed
 from nestegg.data.download import download, fetch
-from nestegg.data.formats import read_adult, read_cifar_batch, read_idx
+from nestegg.data.formats import read_cifar_batch, read_idx
 
 SHARED = [os.environ.get(VARIABLE, ""), str(Path(__file__).parents[2] / "shared" / "data")]
 COUNTS = {
@@ -58,12 +59,75 @@ def test_the_real_files(name: str) -> None:
     assert data.test_x.shape[1:] == data.shape
 
 
-def test_adult_is_fitted_on_training_data_only() -> None:
-    data = load_dataset("adult", real_folder("adult"))
-    assert data.shape == (108,)
-    numbers = data.train_x[:, [0, 10]]
-    assert numbers.mean(dim=0).abs().max() < 1e-4
-    assert data.test_x[:, 0].mean().abs() > 1e-4
+def test_adult_s_inputs_depend_on_the_row_alone(tmp_path: Path) -> None:
+    """Other rows, more rows, fewer rows: the same bits, so no statistic of clients' data is in them."""
+    whole = load_dataset("adult", real_folder("adult"))
+    assert whole.shape == (108,)
+    source = Path(real_folder("adult"))
+    kept = [line for line in (source / needed("adult")[0]).read_text().splitlines() if line][::977]
+    (tmp_path / "adult").mkdir()
+    (tmp_path / needed("adult")[0]).write_text("\n".join(kept))
+    (tmp_path / needed("adult")[1]).write_text(kept[5])
+    few = load_dataset("adult", str(tmp_path))
+    assert torch.equal(few.train_x, whole.train_x[::977])
+    assert torch.equal(few.train_y, whole.train_y[::977])
+    assert torch.equal(few.test_x, whole.train_x[::977][5:6])
+
+
+def test_adult_s_categories_are_the_documented_ones() -> None:
+    """Beside the data lies adult.names, with a line for each column."""
+    names = Path(real_folder("adult")) / "adult" / "adult.names"
+    if not names.is_file():
+        pytest.skip("adult.names is not beside the data")
+    documented = dict(line.rstrip(".").split(": ") for line in names.read_text().splitlines() if ": " in line[:16])
+    for name, column in INPUTS.items():
+        words = ", ".join(word for word in column.known if word != "?") if isinstance(column, Categories) else None
+        assert documented[name] == (words or "continuous")
+
+
+def inputs_of(row: str, column: str, tmp_path: Path) -> list[float]:
+    """What a row has in a column's inputs."""
+    (tmp_path / "rows").write_text(row)
+    x, _ = as_tensors(read_adult(tmp_path / "rows"))
+    start = 0
+    for name, one in INPUTS.items():
+        width = len(one.known) if isinstance(one, Categories) else 1
+        if name == column:
+            return [float(value) for value in x[0, start : start + width]]
+        start += width
+    raise AssertionError(column)
+
+
+@pytest.mark.parametrize(
+    ("column", "old", "new", "expected"),
+    [
+        ("age", "39", "50", 0.0),
+        ("age", "39", "0", -(3**0.5)),
+        ("age", "39", "100", 3**0.5),
+        ("age", "39", "250", 3**0.5),  # clamped
+        ("age", "39", "-5", -(3**0.5)),
+        ("hours-per-week", "0, 40,", "0, 75,", 3**0.5 / 2),
+        ("education-num", "13", "16", 3**0.5),
+        ("capital-gain", "2174", "0", -(3**0.5)),
+        ("capital-gain", "2174", "99999", 3**0.5),
+        ("capital-gain", "2174", "999999999", 3**0.5),
+        ("capital-gain", "2174", "9", 3**0.5 * (2 * 1 / 5 - 1)),  # log₁₀ of 10 and of 100,000
+        ("fnlwgt", "77516", "500000", 0.0),
+    ],
+)
+def test_adult_s_numbers_lie_between_public_bounds(
+    column: str, old: str, new: str, expected: float, tmp_path: Path
+) -> None:
+    assert old in ROW
+    (value,) = inputs_of(ROW.replace(old, new, 1), column, tmp_path)
+    assert value == pytest.approx(expected, abs=1e-6)
+
+
+def test_an_unknown_category_is_zero_in_all_its_inputs(tmp_path: Path) -> None:
+    assert inputs_of(ROW, "sex", tmp_path) == [0.0, 1.0]
+    assert inputs_of(ROW, "native-country", tmp_path) == [0.0] * 41 + [1.0]  # "?" is a category here
+    for column, old, new in (("sex", "Male", "?"), ("workclass", "State-gov", "Astronaut"), ("race", "White", "white")):
+        assert set(inputs_of(ROW.replace(old, new), column, tmp_path)) == {0.0}
 
 
 def idx(shape: tuple[int, ...], magic: bytes | None = None, size: int | None = None) -> bytes:

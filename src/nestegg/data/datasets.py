@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from nestegg.checks import one_of
+from nestegg.data.adult import as_tensors, read_adult
 from nestegg.data.catalogue import CIFAR_BATCHES, CIFAR_FOLDER, find_folder, needed
-from nestegg.data.formats import ADULT_COLUMNS, ADULT_NUMBERS, Bytes, read_adult, read_cifar_batch, read_idx
+from nestegg.data.formats import Bytes, read_cifar_batch, read_idx
 from nestegg.errors import InputError
 
 
@@ -85,25 +86,8 @@ def _idx_dataset(name: str) -> Callable[[Path], Dataset]:
 
 
 def _adult(folder: Path) -> Dataset:
-    """One-hot categories ("?" is one of its own) and standardised numbers, both fitted on the training data only."""
-    train, test = (read_adult(folder / path) for path in needed("adult"))
-    columns = [name for name in ADULT_COLUMNS if name != "income"]
-    parts: list[list[np.ndarray[tuple[int, int], np.dtype[np.float64]]]] = [[], []]
-    for name in columns:
-        if name in ADULT_NUMBERS:
-            values = [np.array([float(row[name]) for row in rows]) for rows in (train, test)]
-            mean, deviation = values[0].mean(), values[0].std() or 1.0  # a constant column says nothing
-            for part, value in zip(parts, values, strict=True):
-                part.append(((value - mean) / deviation)[:, None])
-        else:
-            known = sorted({row[name] for row in train})
-            for part, rows in zip(parts, (train, test), strict=True):
-                part.append((np.array([row[name] for row in rows])[:, None] == np.array(known)).astype(np.float64))
-    tensors: list[Tensor] = []
-    for part, rows in zip(parts, (train, test), strict=True):
-        tensors.append(torch.from_numpy(np.hstack(part).astype(np.float32)))
-        tensors.append(torch.tensor([int(row["income"] == ">50K") for row in rows]))
-    return Dataset("adult", 2, *tensors)
+    train, test = (as_tensors(read_adult(folder / path)) for path in needed("adult"))
+    return Dataset("adult", 2, *train, *test)
 
 
 def _cifar10(folder: Path) -> Dataset:

@@ -1,13 +1,11 @@
-"""The file formats of the public datasets, parsed as if a stranger had written them."""
+"""The file formats of the image datasets, parsed as if a stranger had written them."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import math
 import pickle
-import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -18,25 +16,6 @@ from numpy.typing import NDArray
 from nestegg.errors import InputError
 
 Bytes = NDArray[np.uint8]
-
-ADULT_COLUMNS = (
-    "age",
-    "workclass",
-    "fnlwgt",
-    "education",
-    "education-num",
-    "marital-status",
-    "occupation",
-    "relationship",
-    "race",
-    "sex",
-    "capital-gain",
-    "capital-loss",
-    "hours-per-week",
-    "native-country",
-    "income",
-)
-ADULT_NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 
 
 def read_bytes(path: Path) -> bytes:
@@ -66,30 +45,6 @@ def read_idx(path: Path, dimensions: int) -> Bytes:
     if len(raw) != expected:
         raise InputError(f"{path} has {len(raw)} bytes; its header says {expected}.")
     return np.frombuffer(raw, np.uint8, offset=header).reshape(shape)
-
-
-def read_adult(path: Path) -> list[dict[str, str]]:
-    """Rows of a UCI Adult file by column; the test file's comment line and full stops are dropped."""
-    try:
-        text = read_bytes(path).decode("ascii")
-        lines = list(csv.reader(io.StringIO(text), skipinitialspace=True))
-    except (UnicodeDecodeError, csv.Error):
-        raise InputError(f"{path} is not a text file.") from None
-    rows = []
-    for number, row in enumerate(lines, 1):
-        if not row or (number == 1 and row[0].startswith("|")):
-            continue
-        if len(row) != len(ADULT_COLUMNS):
-            raise InputError(f"{path} line {number} has {len(row)} values; there must be {len(ADULT_COLUMNS)}.")
-        record = dict(zip(ADULT_COLUMNS, row, strict=True))
-        record["income"] = record["income"].rstrip(".")
-        if record["income"] not in ("<=50K", ">50K"):
-            raise InputError(f"{path} line {number}: income = {record['income']!r} must be <=50K or >50K.")
-        for name in ADULT_NUMBERS:
-            if not re.fullmatch(r"-?[0-9]{1,15}", record[name]):
-                raise InputError(f"{path} line {number}: {name} = {record[name]!r} must be a whole number.")
-        rows.append(record)
-    return rows
 
 
 class _ArraysOnly(pickle.Unpickler):
