@@ -59,14 +59,13 @@ def test_a_run_writes_everything(method: str, tmp_path: Path) -> None:
     summary = start_run(load_config(config(tmp_path, method)), folder)
     names = {path.name for path in folder.iterdir()}
     assert {"config.toml", "plan.json", "rounds.jsonl", "summary.json", "model.safetensors", "report.html"} <= names
-    assert {"accuracy.png", "labels.png"} <= names
+    assert {"accuracy.png", "simulation-only-labels.png", "private"} <= names
     lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
     assert [line["round"] for line in lines] == [1, 2, 3, 4, 5, 6]
     for key in (
         "accuracy",
         "loss",
         "simulation_only_cohort_size",
-        "seconds",
         "epsilon_spent",
         "clip_norm",
         "noise_std",
@@ -74,7 +73,7 @@ def test_a_run_writes_everything(method: str, tmp_path: Path) -> None:
         assert key in lines[0]
     written = json.loads((folder / "summary.json").read_text())
     assert written == summary
-    keys = "method composition accountant dataset model seed rounds final_accuracy groups seconds reproducible"
+    keys = "method composition accountant dataset model seed rounds final_accuracy groups reproducible"
     assert set(keys.split()) <= set(written)
     assert written["final_accuracy"] == lines[-1]["accuracy"]
     assert "not for release" in written["note"]

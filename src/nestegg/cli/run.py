@@ -24,7 +24,12 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's summary as JSON and nothing else.")] = False,
 ) -> None:
     """Train a model by a plan: sample, train, clip, add noise, sum, round by round. Writes a folder with everything."""
-    from nestegg.runs import resume_run, rounds_left, start_run  # torch is slow to import; other commands do without it
+    from nestegg.runs import (  # torch is slow to import; other commands do without it
+        RunFolder,
+        resume_run,
+        rounds_left,
+        start_run,
+    )
 
     if (config_file is None) == (resume is None):
         raise InputError("give either CONFIG.toml or --resume DIR.")
@@ -40,10 +45,11 @@ def run(
         print(json.dumps(summary))
         return
     console = Console()
+    workers, seconds = summary["workers"], RunFolder(folder).private().seconds
     console.print(
-        f"[bold]{summary['final_accuracy']:.2f} %[/] test accuracy after {summary['rounds']} rounds, "
-        f"{summary['seconds']:.1f} s, engine {summary['engine']} ({summary['engine_reason']}) in {summary['workers']} "
-        f"process{'es' if summary['workers'] > 1 else ''}. See {escape(str(folder / 'report.html'))}.",
+        f"[bold]{summary['final_accuracy']:.2f} %[/] test accuracy after {summary['rounds']} rounds, {seconds:.1f} s, "
+        f"engine {summary['engine']} ({summary['engine_reason']}) in {workers} process{'es' if workers > 1 else ''}. "
+        f"See {escape(str(folder / 'report.html'))}.",
         highlight=False,
         soft_wrap=True,
     )

@@ -48,11 +48,16 @@ class _PlanRecord(Section):
     round_noise_multiplier: list[float]
     groups: list[_GroupRecord]
     digest: str
+    note: str | None = None  # on the run it is for, not on the plan
 
 
-def save_plan(plan: Plan, path: Path | str) -> None:
-    """Write a plan: to a temporary file beside it first, then by an atomic rename."""
-    write_atomically(Path(path), plan.to_json() + "\n")
+def save_plan(plan: Plan, path: Path | str, *, note: str | None = None) -> None:
+    """Write a plan: to a temporary file beside it first, then by an atomic rename.
+
+    A note is kept beside the plan and is no part of it.
+    """
+    content = plan.to_dict() if note is None else {**plan.to_dict(), "note": note}
+    write_atomically(Path(path), json.dumps(content, allow_nan=False) + "\n")
 
 
 def load_plan(path: Path | str) -> Plan:

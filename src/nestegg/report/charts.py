@@ -91,14 +91,16 @@ def label_chart(labels: NDArray[np.int64]) -> alt.Chart:
     return chart
 
 
-def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin]) -> dict[str, Picture]:
-    """Write every chart as PNG and SVG, and give back what a page needs of it."""
+def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin], note: str | None = None) -> dict[str, Picture]:
+    """Write every chart as PNG and SVG, and give back what a page needs of it; a note is drawn below each title."""
     import vl_convert
 
     pictures = {}
     for name, chart in charts.items():
         definition = chart.to_dict()
         definition["config"] = {**definition["config"], **_LOOK}
+        if note is not None:
+            definition["title"] = {"text": definition["title"], "subtitle": note}
         svg = vl_convert.vegalite_to_svg(definition)
         write_atomically(folder / f"{name}.png", vl_convert.vegalite_to_png(definition, scale=2))
         write_atomically(folder / f"{name}.svg", svg)

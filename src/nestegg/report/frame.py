@@ -97,7 +97,8 @@ def _section(number: int, part: Part) -> str:
 def _figure(name: str, picture: Picture) -> str:
     definition = {**picture.definition, "background": "transparent"}
     source = json.dumps(definition).replace("<", "\\u003c")  # nothing in it may end the script early
-    title = escape(str(picture.definition.get("title", "")))
+    title = picture.definition.get("title", "")
+    title = escape(str(title["text"] if isinstance(title, dict) else title))
     return (
         f'<figure aria-label="{title}"><div id="{name}">{picture.svg}</div></figure>'
         f'<script type="application/json" data-chart="{name}">{source}</script>'

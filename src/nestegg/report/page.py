@@ -34,14 +34,19 @@ _ACCOUNT = {
 
 
 def write_report(
-    folder: Path, plan: Plan, rounds: list[dict[str, Any]], summary: dict[str, Any], labels: NDArray[np.int64]
+    folder: Path, plan: Plan, rounds: list[dict[str, Any]], summary: dict[str, Any], labels: NDArray[np.int64] | None
 ) -> None:
-    """Write `report.html` and its charts, as PNG and SVG, into a run's folder."""
+    """Write `report.html` and its charts, as PNG and SVG, into a run's folder.
+
+    Labels of clients are drawn in simulations only; a run that may be released has none to give.
+    """
     private = plan.method != "fedavg"
     charts = {"accuracy": accuracy_chart(rounds)}
     if private:
         charts |= {"spending": spending_chart(plan), "sampling": sampling_chart(plan), "noise": noise_chart(plan)}
-    pictures = save_charts(folder, charts | {"labels": label_chart(labels)})
+    if labels is not None:
+        charts["simulation-only-labels"] = label_chart(labels)
+    pictures = save_charts(folder, charts, summary.get("note"))
     write_atomically(folder / "report.html", run_page(plan, summary, pictures))
 
 
@@ -51,7 +56,10 @@ def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture]) 
     if "spending" in pictures:
         shown = [pictures[name] for name in ("spending", "sampling", "noise")]
         parts += [Part("Privacy", "", shown), Part("Accounts", _accounts(plan, summary))]
-    parts += [Part("Clients", "", [pictures["labels"]]), Part("The plan", _plan_table(plan))]
+    if "simulation-only-labels" in pictures:
+        why = "<p>Known because this is a simulation whose results are not for release.</p>"
+        parts += [Part("Clients (simulation only)", why, [pictures["simulation-only-labels"]])]
+    parts += [Part("The plan", _plan_table(plan))]
     return make_page(f"{summary['method']} on {summary['dataset']}", _summary(plan, summary), parts)
 
 

@@ -2,10 +2,12 @@
 
 config.toml         the configuration, with every default written out
 plan.json           the plan in force, with its digest; plans before it are in plans/
-ledger.db           what the run has spent, unless the configuration names a ledger
 rounds.jsonl        a line a round
 checkpoint.safetensors  the state after the last round
 summary.json, model.safetensors, report.html, *.png     at the end
+private/            what must not be released; see `private`
+
+All but private/ follows from released models, plans and public data alone.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from nestegg.config import Config, load_config, to_toml
 from nestegg.errors import InputError
 from nestegg.files import sync_folder, write_atomically
 from nestegg.planning import Plan, load_plan, save_plan
+from nestegg.release import NOT_FOR_RELEASE, stamp
+from nestegg.runs.private import PrivatePart, make_private
 
 _PATIENCE = 3.0  # seconds: workers of a process that was killed hold its lock until they notice
 
@@ -129,8 +133,10 @@ class RunFolder(StateFolder):
         except OSError as error:
             raise InputError(f"{self.path} cannot be made: {error.strerror}.") from None
         try:
-            write_atomically(place / "config.toml", tomli_w.dumps(to_toml(config)))
-            save_plan(plan, place / "plan.json")
+            head = f"# {NOT_FOR_RELEASE}\n" if config.training.reproducible else ""
+            write_atomically(place / "config.toml", head + tomli_w.dumps(to_toml(config)))
+            self._save_plan(plan, place / "plan.json", config)
+            make_private(place)
             os.rename(place, self.path)
             sync_folder(self.path.parent)
         except BaseException as error:
@@ -144,6 +150,11 @@ class RunFolder(StateFolder):
         if not (self.path / "config.toml").is_file():
             raise InputError(f"{self.path} is not a run: it has no config.toml.")
         return load_config(self.path / "config.toml")
+
+    def private(self) -> PrivatePart:
+        """The part that must not be released."""
+        make_private(self.path)
+        return PrivatePart(self.path, stamp(self.config().training.reproducible))
 
     def plan(self) -> Plan:
         """The plan."""
@@ -163,8 +174,12 @@ class RunFolder(StateFolder):
             (self.path / "plans").mkdir(exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
-        save_plan(before, self.path / "plans" / f"{before.digest}.json")
-        save_plan(plan, self.path / "plan.json")
+        config = self.config()
+        self._save_plan(before, self.path / "plans" / f"{before.digest}.json", config)
+        self._save_plan(plan, self.path / "plan.json", config)
+
+    def _save_plan(self, plan: Plan, path: Path, config: Config) -> None:
+        save_plan(plan, path, note=stamp(config.training.reproducible).get("note"))
 
 
 def packed(tensors: dict[str, Tensor], facts: dict[str, Any]) -> bytes:

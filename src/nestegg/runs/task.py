@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.checks import one_of, whole
@@ -21,11 +22,13 @@ from nestegg.ledger import Account
 from nestegg.models import make_model
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
+from nestegg.release import stamp
 from nestegg.runs.folder import RunFolder, packed
 from nestegg.runs.payment import Payment
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, State
 
-NOT_FOR_RELEASE = "reproducible run: its noise follows from the seed, so it is not for release"
+# The arithmetic of rounds: 1 added noise in floating point, 2 is on a lattice. One run has one of them.
+ARITHMETIC = 2
 NETWORKS = {"digits": "mlp", "adult": "mlp", "mnist": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet20"}
 
 OnRound = Callable[[RoundReport], None]
@@ -73,17 +76,23 @@ class Task:
         ledger says so. Only then does anybody hear of it.
         """
         state, lines, results = self._restore(folder, say)
+        private = folder.private()
         resume = f"nestegg run --resume {folder.path}"
+        if state.round < self.plan.rounds:
+            private.check_fingerprint(self._origin())
         try:
             payment.check_rest()
             folder.write_lines(lines)
             while state.round < self.plan.rounds:
                 claim = payment.reserve(state.round + 1)
                 state, report = self.federation.step(state)
-                lines.append(_line(report))
+                lines.append(self._line(report))
                 results.append(self._save(folder, state, lines[-1], results))
                 payment.release(state.round, claim, results[-1])
                 folder.append_line(lines[-1])
+                private.add_timing(report.round, report.private_seconds)
+                for sentence in warnings(state, report):
+                    say(sentence)
                 on_round(report)
             return self._finish(folder, state, [json.loads(line) for line in lines], payment.accounts())
         except BudgetError as error:
@@ -101,6 +110,7 @@ class Task:
             "clip_norm": repr(state.clip_norm),
             "line": line,
             "config": config_digest(self.config),
+            "arithmetic": ARITHMETIC,
             "results": results,
         }
         return folder.save_checkpoint({"model": state.model, "velocity": state.velocity}, self._facts(facts))
@@ -111,6 +121,12 @@ class Task:
         if saved is None:
             return self.federation.start(), [], []
         done, device = int(saved.facts["round"]), self.config.training.device
+        if saved.facts.get("arithmetic", 1) != ARITHMETIC and done < self.plan.rounds:
+            raise InputError(
+                f"the run in {folder.path} was begun by an earlier nestegg, whose noise was in floating point, and one "
+                f"run has one arithmetic: its last {self.plan.rounds - done} rounds must be run by that version, or "
+                "the run begun anew."
+            )
         lines = [line for line in folder.lines() if json.loads(line).get("round", done) < done]
         if len(lines) < done - 1:
             say(f"rounds.jsonl has lost {done - 1 - len(lines)} of its lines: the report will have gaps.")
@@ -144,20 +160,39 @@ class Task:
                 {"name": name, "clients": plan.groups[i].group.clients, **_standing(config, accounts.get(name))}
                 for i, name in enumerate(row.group.name for row in plan.groups)
             ],
-            "seconds": sum(line["seconds"] for line in rounds),
             "reproducible": config.training.reproducible,
             **self._stamp(),
         }
         write_atomically(folder.path / "summary.json", json.dumps(summary, indent=1) + "\n")
-        labels = [np.bincount(self.data.train_y[part].numpy(), minlength=self.data.classes) for part in self.parts]
-        write_report(folder.path, plan, rounds, summary, np.array(labels))
+        write_report(folder.path, plan, rounds, summary, self._labels())
         return summary
+
+    def _labels(self) -> NDArray[np.int64] | None:
+        """Samples of each label at every client, which nobody may know unless the run is not for release anyway."""
+        if not self.config.training.reproducible:
+            return None
+        counts = [np.bincount(self.data.train_y[part].numpy(), minlength=self.data.classes) for part in self.parts]
+        return np.array(counts)
+
+    def _origin(self) -> list[Tensor]:
+        """What the run began with: the data, who has which of it, and the first model."""
+        data = self.data
+        return [data.train_x, data.train_y, data.test_x, data.test_y, *self.parts, self.federation.start().model]
 
     def _facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         return {**facts, "plan": self.plan.digest, **self._stamp()}
 
     def _stamp(self) -> dict[str, str]:
-        return {"note": NOT_FOR_RELEASE} if self.config.training.reproducible else {}
+        return stamp(self.config.training.reproducible)
+
+    def _line(self, report: RoundReport) -> str:
+        """A report as a line of JSON, without what is private; what is infinite is null."""
+        content = {name: value for name, value in asdict(report).items() if not name.startswith("private_")}
+        content = {name: value for name, value in content.items() if not _is_hidden(name, value)}
+        for name in ("clip_norm", "noise_std", "loss"):
+            content[name] = _finite(content[name])
+        content["epsilon_spent"] = {name: _finite(spent) for name, spent in report.epsilon_spent.items()}
+        return json.dumps({**content, **self._stamp()}, allow_nan=False)
 
 
 def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:
@@ -196,13 +231,19 @@ def resolved(config: Config, plan: Plan) -> Config:
     return changed(config, "model", name=config.model.name or NETWORKS[config.federation.dataset])
 
 
-def _line(report: RoundReport) -> str:
-    """A report as a line of JSON; what is infinite is null."""
-    content = asdict(report)
-    for name in ("clip_norm", "noise_std", "loss"):
-        content[name] = _finite(content[name])
-    content["epsilon_spent"] = {name: _finite(spent) for name, spent in report.epsilon_spent.items()}
-    return json.dumps(content, allow_nan=False)
+def warnings(state: State, report: RoundReport) -> list[str]:
+    """What a user should know of a round, from its noised model and public data; in simulations also from updates."""
+    said = []
+    if not torch.isfinite(state.model).all() or (report.loss is not None and not np.isfinite(report.loss)):
+        said.append(f"Round {report.round}: the model is not finite. A smaller learning_rate or clip_norm may help.")
+    if broken := report.simulation_only_broken_updates:
+        said.append(f"Round {report.round} (a simulation may know it): {broken} updates failed or were not finite.")
+    return said
+
+
+def _is_hidden(name: str, value: Any) -> bool:
+    """Whether a simulation alone would know it, and this run is none."""
+    return name.startswith("simulation_only_") and value is None
 
 
 def _standing(config: Config, account: Account | None) -> dict[str, float | None]:

@@ -1,0 +1,91 @@
+"""The part of a run's folder that is never released: what resuming needs, and what would tell about clients.
+
+private/ledger.db         what the run has spent, and exactly when, unless the configuration names a ledger
+private/timings.jsonl     seconds of every round, which tell about the size of its secret cohort
+private/fingerprint.json  a keyed digest of clients' data and of the first model, so that a changed one is noticed
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from torch import Tensor
+
+from nestegg.errors import InputError
+from nestegg.files import write_atomically
+
+NAME = "private"
+
+
+class PrivatePart:
+    """The private part of a run's folder.
+
+    Args:
+        run: the run's folder.
+        stamp: what every file of the run says about itself.
+    """
+
+    def __init__(self, run: Path, stamp: dict[str, str]) -> None:
+        self.path, self._stamp = run / NAME, stamp
+
+    def check_fingerprint(self, tensors: Iterable[Tensor]) -> None:
+        """Note what a run began with, once; refuse to go on with anything else.
+
+        The digest is keyed: without this file nobody can try whether some data was in the run.
+
+        Raises:
+            InputError: the data or the first model changed since the run began.
+        """
+        file = self.path / "fingerprint.json"
+        key = secrets.token_hex(32)
+        if file.exists():
+            try:
+                known = json.loads(file.read_text(encoding="utf-8"))
+                key, noted = str(known["key"]), str(known["digest"])
+                digest = _digest(bytes.fromhex(key), tensors)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                raise InputError(f"{file} cannot be read: {error}.") from None
+            if digest != noted:
+                raise InputError(
+                    f"the data or the initial model is not what the run in {self.path.parent} began with: going on "
+                    "would mix two runs."
+                )
+            return
+        content = {"key": key, "digest": _digest(bytes.fromhex(key), tensors), **self._stamp}
+        write_atomically(file, json.dumps(content) + "\n")
+
+    def add_timing(self, round_: int, seconds: float) -> None:
+        """Note how long a round took."""
+        with suppress(OSError), (self.path / "timings.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"round": round_, "seconds": seconds, **self._stamp}) + "\n")
+
+    @property
+    def seconds(self) -> float:
+        """How long all rounds took; torn or missing lines count as nothing."""
+        total = 0.0
+        with suppress(OSError, UnicodeError):
+            for line in (self.path / "timings.jsonl").read_text(encoding="utf-8").splitlines():
+                with suppress(ValueError, KeyError, TypeError):
+                    total += float(json.loads(line)["seconds"])
+        return total
+
+
+def make_private(run: Path) -> None:
+    """Make the private part, which nobody but the owner may enter."""
+    try:
+        (run / NAME).mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{run / NAME} cannot be made: {error.strerror}.") from None
+
+
+def _digest(key: bytes, tensors: Iterable[Tensor]) -> str:
+    digest = hashlib.blake2b(key=key)
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    return digest.hexdigest()

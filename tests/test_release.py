@@ -1,0 +1,160 @@
+"""What a run's folder says to whoever gets it: nothing un-noised about clients, "not for release" where it belongs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from nestegg import Budget, Group, LocalTraining, plan, train
+from nestegg.config import load_config
+from nestegg.ledger import Ledger
+from nestegg.runs import start_run
+from nestegg.training import RoundReport
+
+from .conftest import Run
+from .test_runs import config
+
+SECRET = ("seconds", "cohort", "broken", "label")
+
+
+def releasable(folder: Path) -> list[Path]:
+    """The files of a run that may be released."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != ".lock"]
+    return [path for path in files if "private" not in path.relative_to(folder).parts]
+
+
+def run_of(tmp_path: Path, reproducible: bool, name: str = "run") -> Path:
+    line = f"reproducible = {str(reproducible).lower()}"
+    start_run(load_config(config(tmp_path, key="reproducible", line=line)), tmp_path / name)
+    return tmp_path / name
+
+
+def test_every_file_of_a_reproducible_run_says_that_it_is_not_for_release(tmp_path: Path) -> None:
+    folder = run_of(tmp_path, reproducible=True)
+    files = [*releasable(folder), *(folder / "private").glob("*.json*")]
+    assert len(files) > 16
+    for file in files:
+        if file.suffix == ".png":  # drawn from the same definition as the picture beside it
+            file = file.with_suffix(".svg")
+        assert b"not for release" in file.read_bytes(), file.name
+    assert all("not for release" in line for line in (folder / "rounds.jsonl").read_text().splitlines())
+    with Ledger(folder / "private" / "ledger.db", read_only=True) as ledger:
+        (state,) = ledger.history().runs.values()
+        assert "not for release" in str(state.note)
+        assert all("not for release" in charge["note"] for charge in ledger.charges())
+
+
+def test_the_releasable_part_of_a_run_tells_nothing_un_noised(tmp_path: Path) -> None:
+    folder = run_of(tmp_path, reproducible=False)
+    for file in releasable(folder):
+        assert b"not for release" not in file.read_bytes(), file.name
+        assert "label" not in file.name
+    summary = json.loads((folder / "summary.json").read_text())
+    lines = [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
+    for content in (summary, *lines, load_file_facts(folder / "checkpoint.safetensors")):
+        assert not [key for key in content if any(word in key for word in SECRET)]
+    assert "How different are the clients" not in (folder / "report.html").read_text()
+    assert (folder / "private").stat().st_mode & 0o077 == 0
+    timings = [json.loads(line) for line in (folder / "private" / "timings.jsonl").read_text().splitlines()]
+    assert [timing["round"] for timing in timings] == [1, 2, 3, 4, 5, 6]
+
+
+def load_file_facts(path: Path) -> dict[str, Any]:
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    facts = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["nestegg"])
+    return {**facts, **json.loads(facts["line"])}
+
+
+def stopped(tmp_path: Path) -> Path:
+    """A run that stopped after its third round."""
+
+    def stop(report: RoundReport) -> None:
+        if report.round == 3:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        start_run(load_config(config(tmp_path)), tmp_path / "stopped", stop)
+    return tmp_path / "stopped"
+
+
+def test_a_run_does_not_go_on_with_other_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nestegg.runs import task
+
+    folder, original = stopped(tmp_path), task.load_dataset
+
+    def changed(*arguments: Any) -> Any:
+        data = original(*arguments)
+        data.train_x[7] += 0.01
+        return data
+
+    monkeypatch.setattr(task, "load_dataset", changed)
+    before = (folder / "rounds.jsonl").read_bytes()
+    result = run("run", "--resume", folder)
+    assert result.code == 2
+    assert "the data or the initial model is not what the run in" in result.err
+    assert (folder / "rounds.jsonl").read_bytes() == before
+    monkeypatch.setattr(task, "load_dataset", original)
+    assert run("run", "--resume", folder).code == 0
+
+
+def test_a_fingerprint_is_keyed_so_that_nobody_can_try_data_against_it(tmp_path: Path) -> None:
+    first, second = (run_of(tmp_path, True, name) / "private" / "fingerprint.json" for name in "ab")
+    assert json.loads(first.read_text())["digest"] != json.loads(second.read_text())["digest"]
+
+
+def test_a_run_begun_in_floating_point_is_refused_with_the_reason(run: Run, tmp_path: Path) -> None:
+    folder = stopped(tmp_path)
+    checkpoint = folder / "checkpoint.safetensors"
+    content = checkpoint.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    facts = json.loads(json.loads(content[8 : 8 + size])["__metadata__"]["nestegg"])
+    del facts["arithmetic"]
+    tensors = load_file(checkpoint)
+    save_file(tensors, checkpoint, {"nestegg": json.dumps(facts)})
+    (folder / "private" / "ledger.db").unlink()  # its digests are those of the file as it was
+    result = run("run", "--resume", folder)
+    assert result.code == 2
+    assert "begun by an earlier nestegg, whose noise was in floating point" in result.err
+
+
+class Picky(nn.Module):
+    """A model that cannot bear a marked sample."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x > 100.0).any():
+            raise RuntimeError("a secret of this client")
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_client_whose_training_raises_counts_as_zero_and_stops_nothing(workers: int) -> None:
+    """Stopping would tell that it was sampled, and a retried round is free."""
+    made = plan([Group("a", 6, Budget(8.0))], rounds=3, spending_rate=1.0)
+    good = [(torch.ones(3, 4) * i, torch.tensor([0, 1, 0])) for i in range(6)]
+    raising = [*good[:5], (torch.full((3, 4), 1000.0), torch.tensor([0, 1, 0]))]
+    silent = [*good[:5], (torch.full((3, 4), float("nan")), torch.tensor([0, 1, 0]))]
+    torch.manual_seed(0)
+    model, local = Picky(), LocalTraining(epochs=1)
+    ends, reports = zip(
+        *(
+            train(made, model, clients, training=local, reproducible=True, workers=workers)
+            for clients in (raising, silent)
+        ),
+        strict=True,
+    )
+    assert torch.equal(ends[0].layer.weight, ends[1].layer.weight)
+    assert [report.simulation_only_broken_updates for report in reports[0]] == [1, 1, 1]
+    _, secret = train(made, model, raising, training=local, workers=workers)
+    assert secret[0].simulation_only_broken_updates is None
+    assert secret[0].simulation_only_cohort_size is None
