@@ -19,12 +19,13 @@ from nestegg.randomness import Randomness
 from nestegg.training import kernel
 from nestegg.training.dense import is_dense
 from nestegg.training.engines import make_engine
-from nestegg.training.local import as_samples, batches
+from nestegg.training.local import as_samples, batches, default_loss
+from nestegg.training.workers import Engine, Workers, one_thread
 
-from .federations import GROUPS, TRAINING, federation
+from .federations import DENSE, ENGINES, GROUPS, TRAINING, federation
 
 
-@pytest.mark.parametrize("engine", ["dense", "batched"], indirect=True)
+@pytest.mark.parametrize("engine", DENSE, indirect=True)
 @pytest.mark.parametrize("method", ["fedavg", "spend-as-you-go", "adaptive-clipping"])
 def test_engines_agree(clients: Any, method: str, engine: str) -> None:
     made = plan(GROUPS, rounds=3, method=method, clip_norm=2.0)
@@ -38,7 +39,7 @@ def test_engines_agree(clients: Any, method: str, engine: str) -> None:
     assert torch.allclose(*ends, atol=2e-5)
 
 
-@pytest.mark.parametrize("engine", ["dense", "batched"], indirect=True)
+@pytest.mark.parametrize("engine", DENSE, indirect=True)
 @pytest.mark.parametrize(
     ("units", "sizes", "batch"),
     [
@@ -47,11 +48,13 @@ def test_engines_agree(clients: Any, method: str, engine: str) -> None:
         ((7, 33, 17, 10), (1, 30, 12, 5, 64), 9),
         ((40, 48, 1), (100,), 200),
         ((1, 1, 1, 1), (2, 9), 1),
+        ((24, 3), (13, 40), 7),  # softmax regression
     ],
 )
-def test_engines_agree_on_any_widths(units: Any, sizes: Any, batch: int, engine: str) -> None:
+@pytest.mark.parametrize("between", [nn.ReLU, nn.Tanh])
+def test_engines_agree_on_any_widths(units: Any, sizes: Any, batch: int, between: type[nn.Module], engine: str) -> None:
     torch.manual_seed(2)
-    layers = [layer for a, b in pairwise(units) for layer in (nn.Linear(a, b), nn.ReLU())]
+    layers = [layer for a, b in pairwise(units) for layer in (nn.Linear(a, b), between())]
     model = nn.Sequential(*layers[:-1])
     clients = [(torch.randn(n, units[0]), torch.randint(0, max(units[-1], 2), (n,))) for n in sizes]
     training, randomness = LocalTraining(3, batch, 0.1), Randomness(1, True)
@@ -64,7 +67,7 @@ def test_engines_agree_on_any_widths(units: Any, sizes: Any, batch: int, engine:
         assert torch.allclose(update, loop.train_block(start, [client], 4, 0.1)[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_workers_change_no_bit(clients: Any, engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nestegg.training.dense._CLIENTS", 2)  # several blocks, also of few clients
     made = plan(GROUPS, rounds=3, clip_norm=2.0, method="adaptive-clipping")
@@ -81,6 +84,78 @@ def test_workers_change_no_bit(clients: Any, engine: str, monkeypatch: pytest.Mo
 
 
 NORMS = np.full(10, np.inf)
+SHAKY = LocalTraining(epochs=30, batch_size=8, learning_rate=0.5)  # makes much of a difference in the last bit
+
+
+class Remembered:
+    """An engine that gives back what clients did when they were alone."""
+
+    def __init__(self, engine: Engine, alone: list[torch.Tensor]) -> None:
+        self.name, self.instruction_set, self.blocks, self.alone = "remembered", None, engine.blocks, alone
+
+    def train_block(self, model: torch.Tensor, block: list[int], round_: int, rate: float) -> torch.Tensor:
+        return torch.stack([self.alone[client] for client in block])
+
+
+@pytest.mark.parametrize("kind", [*ENGINES, "not compiled"])
+def test_what_a_client_contributes_does_not_depend_on_the_others(
+    clients: Any, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "not compiled":
+        monkeypatch.setattr(kernel, "load", lambda: None)
+    elif kind != "loop":
+        monkeypatch.setenv(kernel.VARIABLE, kind)
+    monkeypatch.setattr("nestegg.training.dense._CLIENTS", 3)  # several blocks
+    made, name = plan(GROUPS, rounds=3), "loop" if kind == "loop" else "auto"
+    world = federation(clients, made, engine=name, training=SHAKY)
+    start, engine, everybody = world.start().model, world.engine, list(range(len(clients)))
+    cohorts = [everybody, everybody[1:], [7, 2]]
+    with one_thread():
+        alone = [engine.train_block(start, [client], 1, 0.5)[0].clone() for client in everybody]
+        assert torch.isfinite(torch.stack(alone)).all()
+        for block in (block for cohort in cohorts for block in engine.blocks(cohort)):
+            for client, update in zip(block, engine.train_block(start, block, 1, 0.5), strict=True):
+                assert update.equal(alone[client])
+    for workers in (1, 2):
+        shared = federation(clients, made, engine=name, training=SHAKY, workers=workers).workers
+        remembered = Workers(Remembered(engine, alone), 1, len(start))
+        for cohort in cohorts[1:]:
+            here, there = (who.sums(start, cohort, 1, 0.5, NORMS) for who in (shared, remembered))
+            for part, expected in zip(here, there, strict=True):
+                assert np.array_equal(part.total, expected.total)
+
+
+def test_without_a_kernel_there_is_the_loop(clients: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan(GROUPS, rounds=3)
+    monkeypatch.setenv(kernel.VARIABLE, "none")
+    assert federation(clients, made).why == "NESTEGG_KERNEL is 'none'"
+    monkeypatch.delenv(kernel.VARIABLE)
+    monkeypatch.setattr(kernel, "load", lambda: None)
+    world = federation(clients, made)
+    assert (world.engine.name, world.engine.instruction_set) == ("loop", None)
+    assert world.why == "its kernel was not compiled on installation, for lack of a C compiler"
+    with pytest.raises(InputError, match="engine = 'dense' cannot be used: its kernel was not compiled"):
+        federation(clients, made, engine="dense")
+
+
+def test_other_devices_take_deterministic_algorithms_and_are_called_untested() -> None:
+    model = nn.Sequential(nn.Linear(4, 2)).to("meta")
+    clients = [(torch.zeros(6, 4, device="meta"), torch.zeros(6, dtype=torch.long, device="meta"))]
+    seen = []
+
+    def loss(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        seen.append(torch.are_deterministic_algorithms_enabled())
+        return nn.functional.cross_entropy(outputs, labels)
+
+    for given, reason in ((default_loss, "the device is 'meta' and not a CPU"), (loss, "the loss is your own")):
+        engine, why = make_engine("auto", model, clients, TRAINING, Randomness(1, True), given)
+        assert (engine.name, why) == ("loop", f"{reason}; untested on such devices")
+        engine.train_block(torch.zeros(10, device="meta"), [0], 1, 0.1)
+    assert seen
+    assert all(seen)
+    assert not torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(InputError, match="engine = 'dense' cannot be used: the device is 'meta' and not a CPU"):
+        make_engine("dense", model, clients, TRAINING, Randomness(1, True))
 
 
 def test_a_round_that_is_left_early_leaves_nothing_behind(clients: Any) -> None:
@@ -113,8 +188,10 @@ def test_a_worker_that_fails_is_named(clients: Any) -> None:
 def test_the_choice_of_engine_and_workers_is_told(clients: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan(GROUPS, rounds=3)
     small = federation(clients, made)
-    assert (small.engine.name, small.workers.count) == ("dense", 1)  # rounds of milliseconds
-    assert small.why.startswith("linear layers only, ")
+    if DENSE:
+        assert (small.engine.name, small.workers.count) == ("dense", 1)  # rounds of milliseconds
+        assert small.why == f"linear layers only, by the compiled kernel for {DENSE[0]}"
+        assert small.engine.instruction_set == DENSE[0]
     monkeypatch.setattr("nestegg.training.engines._LONG", 1e-6)
     assert federation(clients, made, "cnn").workers.count == len(os.sched_getaffinity(0))
     assert federation(clients, made, "mlp").workers.count == len(os.sched_getaffinity(0))
@@ -182,7 +259,9 @@ def unusual_models() -> dict[str, nn.Module]:
         "its own forward": Scaled(nn.Linear(8, 8)),
         "a hook": hooked,
         "no bias": nn.Sequential(nn.Linear(8, 8, bias=False)),
-        "no rectifier between": nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)),
+        "nothing between": nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)),
+        "two kinds between": nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)),
+        "a tangent at the end": nn.Sequential(nn.Linear(8, 8), nn.Tanh()),
         "flattened later": nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Flatten(), nn.Linear(8, 8)),
         "frozen": nn.Sequential(nn.Linear(8, 8).requires_grad_(False), nn.ReLU(), nn.Linear(8, 8)),
     }
@@ -193,7 +272,8 @@ def test_models_that_only_look_dense_are_trained_as_they_are(kind: str) -> None:
     model = unusual_models()[kind]
     clients = [(torch.randn(12, 8), torch.randint(0, 8, (12,), dtype=torch.int32))]
     engine, why = make_engine("auto", model, as_samples(clients), TRAINING, Randomness(1, True))
-    assert (engine.name, why) == ("loop", "the model is more than linear layers with rectifiers between them")
+    assert engine.name == "loop"
+    assert why == "the model is more than linear layers with rectifiers, or with hyperbolic tangents, between them"
     with pytest.raises(InputError, match="engine = 'dense' cannot be used"):
         make_engine("dense", model, as_samples(clients), TRAINING, Randomness(1, True))
     start = Layout.of(model).flatten(model)
@@ -207,19 +287,7 @@ def test_the_dense_engine_takes_no_model_of_another_width_or_precision(model: nn
     assert is_dense(nn.Sequential(nn.Flatten(), nn.Linear(24, 8)), torch.Size([3, 8]))
 
 
-def test_the_kernel_refuses_what_it_would_misread() -> None:
-    library = kernel.load()
-    if library is None:
-        pytest.skip("there was no C compiler to build the kernel with")
-    model, samples, order, sizes = torch.zeros(9), torch.zeros(4, 10), np.arange(4), np.array([4])
-    good = (model, [8, 1], samples, order, sizes)
-    assert kernel.train(library, *good, 1, 4, 0.1, 0.9).shape == (1, 9)
-    for place, bad in ((0, model[:8]), (0, model.double()), (2, samples[:, :9]), (2, samples.double()), (3, order[:3])):
-        with pytest.raises(ValueError, match="the kernel was given"):
-            kernel.train(library, *[bad if i == place else part for i, part in enumerate(good)], 1, 4, 0.1, 0.9)
-
-
-@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_any_batch_size_is_the_whole_client_at_most(clients: Any, engine: str) -> None:
     made = plan(GROUPS, rounds=3)
     sizes = [len(y) for _, y in clients]
@@ -231,7 +299,7 @@ def test_any_batch_size_is_the_whole_client_at_most(clients: Any, engine: str) -
     assert ends[0].equal(ends[2])
 
 
-@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_a_client_with_broken_data_counts_as_nobody(clients: Any, engine: str) -> None:
     made = plan(GROUPS, rounds=3, spending_rate=1.0)
     broken = [(torch.full_like(clients[0][0], float("nan")), clients[0][1]), *clients[1:]]

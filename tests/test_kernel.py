@@ -1,7 +1,8 @@
-"""The compiled kernel by itself: what it adds up, and what it refuses to read."""
+"""The compiled kernel by itself, in every instruction set of this processor."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -9,17 +10,82 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from nestegg import InputError
 from nestegg.training import kernel
+
+from .federations import DENSE
 
 EDGES = (0, 3, 20, 61, 62)
 
 
-@pytest.fixture
-def library() -> Any:
+@pytest.fixture(params=DENSE)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> kernel.Kernel:
+    return in_set(request.param, monkeypatch)
+
+
+def in_set(name: str, monkeypatch: pytest.MonkeyPatch) -> kernel.Kernel:
+    monkeypatch.setenv(kernel.VARIABLE, name)
     found = kernel.load()
-    if found is None:
-        pytest.skip("there was no C compiler to build the kernel with")
+    assert found is not None
+    assert found.instruction_set == name
     return found
+
+
+def trained(compiled: kernel.Kernel, units: list[int], tanh: bool) -> torch.Tensor:
+    """Updates of a few clients after many steps that make much of a difference in the last bit."""
+    generator = torch.Generator().manual_seed(4)
+    sizes = np.array([37, 8, 1, 20])
+    parameters = sum((a + 1) * b for a, b in pairwise(units))
+    samples = torch.randn(int(sizes.sum()), units[0] + 1 + units[-1], generator=generator)
+    samples[:, units[0]] = 1.0
+    samples[:, units[0] + 1 :] = torch.softmax(samples[:, units[0] + 1 :] * 9.0, dim=1).round()
+    starts = np.cumsum(sizes) - sizes
+    order = np.concatenate([start + np.arange(n) for start, n in zip(starts, sizes, strict=True) for _ in range(25)])
+    model = torch.randn(parameters, generator=generator) / 3.0
+    return kernel.train(
+        compiled, model, kernel.Network(units, tanh), samples, order, sizes, kernel.Steps(25, 8, 0.3, 0.9)
+    )
+
+
+@pytest.mark.parametrize("tanh", [False, True])
+@pytest.mark.parametrize("units", [[30, 33, 17, 10], [64, 32, 1], [40, 5], [9, 1]])
+def test_instruction_sets_agree_to_the_bit(units: list[int], tanh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = [name for name in DENSE if name != "baseline"]  # it has no product and sum with one rounding
+    updates = [trained(in_set(name, monkeypatch), units, tanh) for name in fused]
+    for update in updates:
+        assert torch.isfinite(update).all()
+        assert update.equal(updates[0])
+
+
+def test_clipped_sums_are_the_same_in_every_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in (0.0, 2.0**-20):
+        totals = [np.zeros(62) for _ in DENSE]
+        for name, total in zip(DENSE, totals, strict=True):
+            kernel.add_clipped(in_set(name, monkeypatch), updates(), np.full(5, 0.7), EDGES, step, total)
+        assert all(np.array_equal(total, totals[0]) for total in totals)
+
+
+def test_an_instruction_set_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(kernel.VARIABLE, "none")
+    assert kernel.chosen() is kernel.load() is None
+    for name in DENSE:
+        monkeypatch.setenv(kernel.VARIABLE, name)
+        assert kernel.chosen() == name
+    monkeypatch.delenv(kernel.VARIABLE)
+    assert kernel.chosen() == (DENSE[0] if DENSE else None)
+    monkeypatch.setenv(kernel.VARIABLE, "mmx")
+    with pytest.raises(InputError, match=f"NESTEGG_KERNEL = 'mmx' is not among .*: {', '.join([*DENSE, 'none'])}\\."):
+        kernel.load()
+
+
+def test_training_refuses_what_it_would_misread(library: kernel.Kernel) -> None:
+    network, steps = kernel.Network([8, 1], False), kernel.Steps(1, 4, 0.1, 0.9)
+    model, samples, order, sizes = torch.zeros(9), torch.zeros(4, 10), np.arange(4), np.array([4])
+    good = (model, network, samples, order, sizes)
+    assert kernel.train(library, *good, steps).shape == (1, 9)
+    for place, bad in ((0, model[:8]), (0, model.double()), (2, samples[:, :9]), (2, samples.double()), (3, order[:3])):
+        with pytest.raises(ValueError, match="the kernel was given"):
+            kernel.train(library, *[bad if i == place else part for i, part in enumerate(good)], steps)
 
 
 def updates(seed: int = 0, clients: int = 5) -> torch.Tensor:
@@ -30,7 +96,7 @@ def updates(seed: int = 0, clients: int = 5) -> torch.Tensor:
 def expected(row: NDArray[Any], norm: float, edges: tuple[int, ...], step: float) -> NDArray[np.float64]:
     """One client's contribution, by NumPy, in extended precision where the order of a sum might matter."""
     parts = []
-    for a, b in zip(edges[:-1], edges[1:], strict=True):
+    for a, b in pairwise(edges):
         piece = row[a:b].astype(np.longdouble)
         limit = np.longdouble(norm) * np.longdouble(kernel.BELOW) / np.sqrt(np.longdouble(len(edges) - 1))
         length = np.sqrt((piece**2).sum())

@@ -18,7 +18,7 @@ from nestegg.training import AdaptiveClipping, Federation
 from nestegg.training.engines import bf16_works
 from nestegg.training.local import batches
 
-from .federations import GROUPS, TRAINING, federation
+from .federations import ENGINES, GROUPS, TRAINING, federation
 
 
 def paper_round(world: Federation, theta: np.ndarray, t: int, clients: Any, unit: float, rate: float) -> np.ndarray:
@@ -60,7 +60,7 @@ def paper_round(world: Federation, theta: np.ndarray, t: int, clients: Any, unit
 
 @pytest.mark.parametrize("clip_unit", ["update", "gradient"])
 @pytest.mark.parametrize("clipping", ["flat", "per-layer"])  # one layer: both are the same
-@pytest.mark.parametrize("engine", ["loop", "dense", "batched"], indirect=True)
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_rounds_equal_the_paper_written_out(clients: Any, engine: str, clip_unit: str, clipping: str) -> None:
     made = plan(GROUPS, rounds=4, clip_norm=2.0)
     world = federation(clients, made, "linear", mechanics=Mechanics(clipping, clip_unit), engine=engine)

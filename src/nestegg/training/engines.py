@@ -6,8 +6,8 @@ import copy
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
 from nestegg.mechanism import Layout
 from nestegg.randomness import Purpose, Randomness
+from nestegg.training import kernel
 from nestegg.training.dense import DenseEngine, is_dense
 from nestegg.training.local import LocalTraining, Loss, Samples, batches, channels_last, convolves, default_loss
 from nestegg.training.workers import Engine
@@ -34,6 +35,7 @@ class LoopEngine:
     """One client after the other, any model: the readable engine, and the one that others are compared with."""
 
     name = "loop"
+    instruction_set: str | None = None  # torch chooses its own
 
     def __init__(
         self, model: nn.Module, clients: Sequence[Samples], training: LocalTraining, randomness: Randomness, loss: Loss
@@ -65,7 +67,8 @@ class LoopEngine:
         plan = batches(len(self.clients[client][1]), self.training, self.randomness, round_, client)
         with torch.random.fork_rng(devices=[]):  # for dropout and the like
             torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, client).integers(2**63)))
-            self._train_client(client, plan, rate)
+            with _deterministic(self.weights.device.type):
+                self._train_client(client, plan, rate)
         return self.weights.sub_(model)[None]
 
     def _train_client(self, client: int, plan: list[NDArray[np.int64]], rate: float) -> None:
@@ -88,7 +91,11 @@ def make_engine(
     randomness: Randomness,
     loss: Loss = default_loss,
 ) -> tuple[Engine, str]:
-    """The engine of that name, and why it was taken; `auto` takes the batched one wherever it can do the work."""
+    """Return the engine of that name, and why it was taken; `auto` takes the dense one wherever it can do the work.
+
+    Whichever it is, what a client contributes depends on that client and the model alone, to the bit. On devices other
+    than CPUs, deterministic algorithms of torch are to see to that; nobody has tested it there, and the reason says so.
+    """
     one_of("engine", name, ENGINES)
     device = str(clients[0][0].device)
     if training.precision == "bf16" and not bf16_works(device):
@@ -96,23 +103,28 @@ def make_engine(
             f"precision = 'bf16' does not work with this torch on this machine's {device}; ONEDNN_MAX_CPU_ISA="
             "AVX512_CORE_BF16 in the environment may help where matrix units are announced but not usable."
         )
+    compiled = kernel.load()
     obstacles = {
-        "the model is more than linear layers with rectifiers between them": not is_dense(
+        "the model is more than linear layers with rectifiers, or with hyperbolic tangents, between them": not is_dense(
             model, clients[0][0].shape[1:]
         ),
         "the loss is your own": loss is not default_loss,
         "precision is 'bf16'": training.precision != "fp32",
+        f"the device is {device!r} and not a CPU": device != "cpu",
+        f"{kernel.VARIABLE} is 'none'": compiled is None and os.environ.get(kernel.VARIABLE) == "none",
+        "its kernel was not compiled on installation, for lack of a C compiler": compiled is None,
     }
     obstacle = next((reason for reason, holds in obstacles.items() if holds), None)
     if name == "dense" and obstacle is not None:
         raise InputError(f"engine = 'dense' cannot be used: {obstacle}.")
-    if name == "dense" or (name == "auto" and obstacle is None):
-        engine = DenseEngine(model, clients, training, randomness)
-        how = "without its compiled kernel" if engine.library is None else "by the compiled kernel"
-        return engine, f"{'linear layers only' if name == 'auto' else 'as asked for'}, {how}"
-    return LoopEngine(
-        model, clients, training, randomness, loss
-    ), obstacle if name == "auto" and obstacle else "as asked for"
+    if compiled is not None and obstacle is None and name != "loop":
+        reason = "linear layers only" if name == "auto" else "as asked for"
+        dense = DenseEngine(model, clients, training, randomness, compiled)
+        return dense, f"{reason}, by the compiled kernel for {compiled.instruction_set}"
+    reason = obstacle if name == "auto" and obstacle else "as asked for"
+    if device != "cpu":
+        reason += "; untested on such devices"
+    return LoopEngine(model, clients, training, randomness, loss), reason
 
 
 def cores() -> int:
@@ -166,3 +178,27 @@ def pooled_first(model: nn.Module) -> nn.Module:
 
 def _precision(name: str, device: str) -> AbstractContextManager[object]:
     return torch.autocast(device, dtype=torch.bfloat16) if name == "bf16" else nullcontext()
+
+
+@contextmanager
+def _deterministic(device: str) -> Iterator[None]:
+    """Use torch's deterministic algorithms where others might add up in an order that differs from time to time.
+
+    On a CPU an operation of given shape, in one thread, has one order.
+    """
+    if device == "cpu":
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, torch refuses to promise anything on CUDA
+    before = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cudnn.benchmark,
+    )
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False  # it would choose by the clock
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+        torch.backends.cudnn.benchmark = before[2]

@@ -1,24 +1,86 @@
-"""The compiled kernel of the dense engine, where there is one: it is built on installation if there is a C compiler."""
+"""The compiled kernel, where there is one: it is built on installation if there is a C compiler.
+
+One library holds it for every instruction set. The widest that the processor has is taken; `NESTEGG_KERNEL` forces
+another one, or none. All but `baseline` agree with each other to the bit.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from itertools import count, takewhile
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_INTERFACE = 2  # what kernel.c says of itself
+from nestegg.errors import InputError
+
+VARIABLE = "NESTEGG_KERNEL"
 BELOW = 1.0 - 1e-6  # clipping aims this much below the norm, so that no rounding can lift an update over it
+_INTERFACE = 3  # what kernel.c says of itself
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The kernel for one instruction set: avx512, avx2, neon or baseline."""
+
+    library: ctypes.CDLL
+    instruction_set: str
+
+
+class Network(NamedTuple):
+    """A dense network: units of every layer, inputs first, and whether hyperbolic tangents lie between the layers."""
+
+    units: Sequence[int]
+    tanh: bool
+
+
+class Steps(NamedTuple):
+    """What every client does: L epochs of batches of B, with the learning rate λ_t and a momentum."""
+
+    epochs: int
+    batch: int
+    rate: float
+    momentum: float
+
+
+def load() -> Kernel | None:
+    """Return the kernel in the instruction set that `chosen` names."""
+    library, name = _library(), chosen()
+    return None if library is None or name is None else Kernel(library, name)
+
+
+def chosen() -> str | None:
+    """Return the instruction set to use: the widest of the processor, or what `NESTEGG_KERNEL` says."""
+    available, asked = instruction_sets(), os.environ.get(VARIABLE, "")
+    if asked == "none":
+        return None
+    if asked and asked not in available:
+        allowed = ", ".join([*available, "none"])
+        raise InputError(f"{VARIABLE} = {asked!r} is not among what this processor has a kernel for: {allowed}.")
+    return asked or next(iter(available), None)
 
 
 @cache
-def load() -> ctypes.CDLL | None:
-    """The library of `kernel.c`."""
+def instruction_sets() -> tuple[str, ...]:
+    """Return the instruction sets of this processor that the kernel was compiled for, the widest first."""
+    library = _library()
+    if library is None:
+        return ()
+    library.nestegg_instruction_set.restype = ctypes.c_char_p
+    names = (library.nestegg_instruction_set(ctypes.c_int64(number)) for number in count())
+    return tuple(name.decode() for name in takewhile(bool, names))
+
+
+@cache
+def _library() -> ctypes.CDLL | None:
     spec = find_spec("nestegg.training._kernel")
     if spec is None or spec.origin is None:
         return None
@@ -30,54 +92,49 @@ def load() -> ctypes.CDLL | None:
 
 
 def train(
-    library: ctypes.CDLL,
+    kernel: Kernel,
     model: Tensor,
-    units: Sequence[int],
+    network: Network,
     samples: Tensor,
     order: NDArray[np.int64],
     sizes: NDArray[np.int64],
-    epochs: int,
-    batch: int,
-    rate: float,
-    momentum: float,
+    steps: Steps,
 ) -> Tensor:
-    """Updates of clients that train from a model, (clients, parameters).
+    """Return the updates of clients that train from a model, (clients, parameters).
 
     Args:
-        library: of the kernel.
+        kernel: that trains them.
         model: weights, layer by layer.
-        units: of every layer, inputs first.
+        network: what they are the weights of.
         samples: all clients', as rows [inputs, 1, what is expected].
         order: of every client and epoch, numbers of samples.
         sizes: samples of every client.
-        epochs: L.
-        batch: B.
-        rate: λ_t.
-        momentum: of SGD.
+        steps: what each does.
     """
-    layers = np.array(units, np.int64)
-    parameters = int(((layers[:-1] + 1) * layers[1:]).sum())
-    if len(model) != parameters or samples.shape[1] != layers[0] + 1 + layers[-1] or len(order) != epochs * sizes.sum():
+    layers = np.array(network.units, np.int64)
+    parameters, samples_taken = int(((layers[:-1] + 1) * layers[1:]).sum()), steps.epochs * sizes.sum()
+    if len(model) != parameters or samples.shape[1] != layers[0] + 1 + layers[-1] or len(order) != samples_taken:
         raise ValueError("the kernel was given a model, samples or orders of another size than it would read")
     if not (model.dtype == samples.dtype == torch.float32 and samples.is_contiguous()):
         raise ValueError("the kernel was given numbers that are not of single precision, row by row")
     model, order, sizes = model.contiguous(), np.ascontiguousarray(order), np.ascontiguousarray(sizes)
     updates = torch.empty(len(sizes), len(model))
     whole, real = ctypes.c_int64, ctypes.c_float
-    failed = library.nestegg_train(
+    failed = getattr(kernel.library, f"nestegg_train_{kernel.instruction_set}")(
         _at(samples.data_ptr()),
         whole(samples.shape[1]),
         _at(order.ctypes.data),
         _at(sizes.ctypes.data),
         whole(len(sizes)),
-        whole(epochs),
-        whole(batch),
+        whole(steps.epochs),
+        whole(steps.batch),
         whole(len(layers) - 1),
         _at(layers.ctypes.data),
+        whole(network.tanh),
         _at(model.data_ptr()),
         _at(updates.data_ptr()),
-        real(rate),
-        real(momentum),
+        real(steps.rate),
+        real(steps.momentum),
     )
     if failed:
         raise MemoryError("not enough memory to train a client")
@@ -85,7 +142,7 @@ def train(
 
 
 def add_clipped(
-    library: ctypes.CDLL,
+    kernel: Kernel,
     updates: Tensor,
     norms: NDArray[np.float64],
     edges: Sequence[int],
@@ -97,7 +154,7 @@ def add_clipped(
     What a client adds depends on its own row alone, to the bit, on every processor.
 
     Args:
-        library: of the kernel.
+        kernel: that adds.
         updates: (clients, size), of single precision.
         norms: c_n^t of each client; infinity does not clip.
         edges: where a row is cut into its m pieces, from 0 to its size; each is clipped to c_n^t/√m.
@@ -122,7 +179,7 @@ def add_clipped(
     updates, norms = updates.contiguous(), np.ascontiguousarray(norms, np.float64)
     lengths = np.empty(len(updates))
     whole, real = ctypes.c_int64, ctypes.c_double
-    library.nestegg_add_clipped(
+    getattr(kernel.library, f"nestegg_add_clipped_{kernel.instruction_set}")(
         _at(updates.data_ptr()),
         whole(len(updates)),
         whole(updates.shape[1]),

@@ -67,6 +67,7 @@ class Engine(Protocol):
     """Trains clients block by block, in any order, with the same result."""
 
     name: str
+    instruction_set: str | None
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """A cohort in blocks, in the order in which they are summed."""

@@ -1,0 +1,314 @@
+/* ClientUpdate, lines 1 to 8, for dense networks, client after client in one call; and the sum of clipped updates.
+
+   A layer is one matrix of (inputs + 1) rows, the last of them its bias, and as many columns as it has outputs, padded
+   with zeros to whole vectors. What goes into a layer ends in a 1. All matrices lie row by row. */
+
+#define INLINE TARGET static inline __attribute__((always_inline))
+#define vector OWN(vector)
+#define integers OWN(integers)
+#define padded OWN(padded)
+#define product OWN(product)
+#define tile OWN(tile)
+#define multiply OWN(multiply)
+#define exponential OWN(exponential)
+#define hyperbolic_tangent OWN(hyperbolic_tangent)
+#define differentiate OWN(differentiate)
+#define pack OWN(pack)
+#define unpack OWN(unpack)
+#define network OWN(network)
+#define row_of OWN(row_of)
+#define forward OWN(forward)
+#define backward OWN(backward)
+#define allocate OWN(allocate)
+#define squares_of OWN(squares_of)
+
+typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+typedef int32_t integers __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
+
+INLINE int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
+
+/* out = a b, with m rows and n columns, n a multiple of LANES; an element of a is a[i * step_i + p * step_p].
+   With weights: out = momentum * out + a b, and then weights -= rate * out. */
+typedef struct {
+    int64_t m, n, k, step_i, step_p;
+    const float *a, *b;
+    float *out, *weights;
+    float momentum, rate;
+} product;
+
+INLINE void tile(const int rows, const int vectors, const product *of, int64_t i0, int64_t j0) {
+    const float *a = of->a + i0 * of->step_i, *b = of->b + j0;
+    vector sum[MOST_ROWS][2];
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) sum[i][j] = (vector){0};
+    for (int64_t p = 0; p < of->k; p++)
+        for (int i = 0; i < rows; i++)
+            for (int j = 0; j < vectors; j++) {
+                const vector left = a[i * of->step_i + p * of->step_p] - (vector){0};
+                sum[i][j] = MULTIPLY_ADD(left, *(const vector *)(b + p * of->n + j * LANES), sum[i][j]);
+            }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) {
+            const int64_t at = (i0 + i) * of->n + j0 + j * LANES;
+            vector *out = (vector *)(of->out + at), *weights = (vector *)(of->weights + at);
+            if (of->weights) {
+                *out = MULTIPLY_ADD(of->momentum - (vector){0}, *out, sum[i][j]);
+                *weights = MULTIPLY_ADD(-of->rate - (vector){0}, *out, *weights);
+            } else {
+                *out = sum[i][j];
+            }
+        }
+}
+
+INLINE void multiply(const product of) {
+    for (int64_t j = 0; j < of.n; j += 2 * LANES)
+        for (int64_t i = 0, rows; i < of.m; i += rows) {
+            rows = of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS;
+            /* The compiler unrolls a tile whose size it knows. */
+#define TILE(rows)                                                                                                      \
+    case rows:                                                                                                          \
+        if (rows <= MOST_ROWS && j + LANES < of.n) tile(rows <= MOST_ROWS ? rows : 1, 2, &of, i, j);                    \
+        else tile(rows <= MOST_ROWS ? rows : 1, 1, &of, i, j);                                                          \
+        break;
+            switch (rows) {
+                TILE(1) TILE(2) TILE(3) TILE(4)
+#if MOST_ROWS > 4
+                TILE(5) TILE(6)
+#endif
+#if MOST_ROWS > 6
+                TILE(7) TILE(8)
+#endif
+            }
+#undef TILE
+        }
+}
+
+/* exp(x) - base for a base of 0 or 1, x within the range of single precision: 2^n (1 + p(r)) - base with r = x - n log 2,
+   |r| <= log(2)/2, where the first eight terms of the series are enough. That the kernel has its own makes it fast, and
+   the same with every C library. */
+INLINE vector exponential(vector x, float base) {
+    const vector none = {0}, low = none - 87.0f, high = none + 88.0f, magic = none + 12582912.0f; /* 1.5 * 2^23 */
+    integers below = x < low, above = x > high;
+    x = (vector)((below & (integers)low) | (~below & (integers)x)); /* NaN stays */
+    x = (vector)((above & (integers)high) | (~above & (integers)x));
+    const vector shifted = MULTIPLY_ADD(x, none + 1.44269504f, magic), n = shifted - magic;
+    vector r = MULTIPLY_ADD(n, none - 0.693359375f, x), q = none + 1.0f / 5040;
+    r = MULTIPLY_ADD(n, none + 2.12194440e-4f, r);
+    q = MULTIPLY_ADD(q, r, none + 1.0f / 720);
+    q = MULTIPLY_ADD(q, r, none + 1.0f / 120);
+    q = MULTIPLY_ADD(q, r, none + 1.0f / 24);
+    q = MULTIPLY_ADD(q, r, none + 1.0f / 6);
+    q = MULTIPLY_ADD(q, r, none + 0.5f);
+    const vector power = (vector)(((integers)shifted << 23) + (127 << 23)), p = MULTIPLY_ADD(r * r, q, r);
+    return MULTIPLY_ADD(power, p, power - base);
+}
+
+INLINE vector hyperbolic_tangent(vector x) {
+    const integers sign = (integers)x & INT32_MIN;
+    const vector e = exponential(-2.0f * (vector)((integers)x ^ sign), 1.0f);
+    return (vector)((integers)(-e / (e + 2.0f)) | sign);
+}
+
+/* Derivative of the mean loss by the outputs, in their place: probabilities less what is expected, over the batch. */
+INLINE void differentiate(float *outputs, int64_t batch, int64_t n, const float *expected, int64_t width) {
+    for (int64_t i = 0; i < batch; i++) {
+        float *out = outputs + i * padded(n), most = out[0], sum = 0.0f;
+        for (int64_t j = 1; j < n; j++) most = out[j] > most ? out[j] : most;
+        for (int64_t j = 0; j < n; j += LANES) {
+            vector *z = (vector *)(out + j);
+            *z = exponential(n == 1 ? (vector){0} - *z : *z - most, 0.0f);
+        }
+        for (int64_t j = 0; j < n; j++) sum += out[j];
+        for (int64_t j = 0; j < n; j++) {
+            const float predicted = n == 1 ? 1.0f / (1.0f + out[j]) : out[j] / sum;
+            out[j] = (predicted - expected[i * width + j]) / (float)batch;
+        }
+        for (int64_t j = n; j < padded(n); j++) out[j] = 0.0f;
+    }
+}
+
+/* Weights from and to the layout of the model: a layer's weight, (outputs, inputs), and then its bias. */
+INLINE void pack(const float *model, const int64_t *units, int64_t layers, float *weights) {
+    for (int64_t l = 0; l < layers; l++) {
+        const int64_t in = units[l], out = units[l + 1];
+        for (int64_t p = 0; p <= in; p++, weights += padded(out))
+            for (int64_t j = 0; j < padded(out); j++)
+                weights[j] = j >= out ? 0.0f : model[p < in ? j * in + p : in * out + j];
+        model += (in + 1) * out;
+    }
+}
+
+INLINE int64_t unpack(const float *model, const int64_t *units, int64_t layers, const float *weights, float *update) {
+    int64_t parameters = 0;
+    for (int64_t l = 0; l < layers; l++) {
+        const int64_t in = units[l], out = units[l + 1];
+        for (int64_t j = 0; j < out; j++)
+            for (int64_t p = 0; p <= in; p++) {
+                const int64_t at = p < in ? j * in + p : in * out + j;
+                update[at] = weights[p * padded(out) + j] - model[at];
+            }
+        weights += (in + 1) * padded(out);
+        model += (in + 1) * out;
+        update += (in + 1) * out;
+        parameters += (in + 1) * out;
+    }
+    return parameters;
+}
+
+/* A network in training: for every layer its weights and velocity, what goes into it, and the derivative of the loss by
+   its outputs. All layers' weights lie in one piece, and so do all velocities. */
+typedef struct {
+    int64_t layers, width, tanh, numbers; /* numbers: of all weights */
+    const int64_t *units;
+    float *start, **weights, **velocity, **inputs, **delta;
+    float *turned; /* a layer's weights, transposed */
+} network;
+
+INLINE int64_t row_of(const network *net, int64_t layer) { /* from one row of a layer's inputs to the next */
+    return layer ? padded(net->units[layer]) + LANES : net->width;
+}
+
+INLINE void forward(const network *net, int64_t rows) {
+    for (int64_t l = 0; l < net->layers; l++) {
+        const int64_t n = padded(net->units[l + 1]);
+        multiply((product){.m = rows, .n = n, .k = net->units[l] + 1, .step_i = row_of(net, l), .step_p = 1,
+                           .a = net->inputs[l], .b = net->weights[l], .out = net->delta[l]});
+        for (int64_t i = 0; l + 1 < net->layers && i < rows; i++) {
+            float *hidden = net->inputs[l + 1] + i * row_of(net, l + 1);
+            const float *z = net->delta[l] + i * n;
+            for (int64_t j = 0; net->tanh && j < n; j += LANES)
+                *(vector *)(hidden + j) = hyperbolic_tangent(*(const vector *)(z + j));
+            for (int64_t j = 0; !net->tanh && j < n; j++) hidden[j] = z[j] < 0.0f ? 0.0f : z[j];
+            hidden[net->units[l + 1]] = 1.0f;
+        }
+    }
+}
+
+/* Derivatives layer by layer, from the last one down, and a step of SGD with momentum. */
+INLINE void backward(const network *net, int64_t rows, float rate, float momentum) {
+    for (int64_t l = net->layers - 1; l >= 0; l--) {
+        const int64_t n = padded(net->units[l + 1]), in = padded(net->units[l]), row = row_of(net, l);
+        if (l) {
+            float *below = net->delta[l - 1];
+            for (int64_t j = 0; j < net->units[l + 1]; j++)
+                for (int64_t p = 0; p < in; p++)
+                    net->turned[j * in + p] = p < net->units[l] ? net->weights[l][p * n + j] : 0.0f;
+            multiply((product){.m = rows, .n = in, .k = net->units[l + 1], .step_i = n, .step_p = 1,
+                               .a = net->delta[l], .b = net->turned, .out = below});
+            for (int64_t i = 0; i < rows; i++) {
+                const float *hidden = net->inputs[l] + i * row;
+                for (int64_t p = 0; p < in; p++) {
+                    const float slope = net->tanh ? 1.0f - hidden[p] * hidden[p] : hidden[p] > 0.0f ? 1.0f : 0.0f;
+                    below[i * in + p] = slope == 0.0f ? 0.0f : below[i * in + p] * slope;
+                }
+            }
+        }
+        multiply((product){.m = net->units[l] + 1, .n = n, .k = rows, .step_i = 1, .step_p = row, .a = net->inputs[l],
+                           .b = net->delta[l], .out = net->velocity[l], .weights = net->weights[l],
+                           .momentum = momentum, .rate = rate});
+    }
+}
+
+/* Memory for a network of the given units, in one piece that the caller frees with the table; 0 if there is none. */
+INLINE float *allocate(network *net, float **table, int64_t batch) {
+    const int64_t layers = net->layers, copied = (batch * net->width + 15) / 16 * 16;
+    int64_t others = 0, turned = 0;
+    net->numbers = 0;
+    for (int64_t l = 0; l < layers; l++) {
+        const int64_t n = padded(net->units[l + 1]), in = padded(net->units[l]);
+        net->numbers += (net->units[l] + 1) * n;
+        others += batch * n + batch * (n + LANES);
+        turned = l && in * n > turned ? in * n : turned;
+    }
+    const int64_t bytes = (3 * net->numbers + copied + others + turned) * (int64_t)sizeof(float);
+    float *memory = aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64)), *next = memory; /* 64: a line of the cache */
+    if (!memory) return 0;
+    net->weights = table, net->velocity = table + layers, net->delta = table + 2 * layers;
+    net->inputs = table + 3 * layers;
+    net->start = next, next += net->numbers;
+    for (int64_t l = 0; l < layers; l++) net->weights[l] = next, next += (net->units[l] + 1) * padded(net->units[l + 1]);
+    for (int64_t l = 0; l < layers; l++) net->velocity[l] = next, next += (net->units[l] + 1) * padded(net->units[l + 1]);
+    net->inputs[0] = next, next += copied;
+    for (int64_t l = 0; l < layers; l++) {
+        const int64_t n = padded(net->units[l + 1]);
+        net->delta[l] = next, next += batch * n;
+        net->inputs[l + 1] = next, next += batch * (n + LANES);
+    }
+    net->turned = next;
+    return memory;
+}
+
+/* Train clients from the same model by SGD with momentum, each on its samples in its own order, epoch by epoch.
+
+   samples: rows of `width` numbers: inputs, a 1, what is expected. order: of every client and epoch, rows of samples.
+   sizes: samples of every client. units: of every layer, inputs first. tanh: what is between layers, instead of
+   rectifiers. updates: (clients, parameters). Returns 0, or 1 if there is not enough memory. */
+TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t *order, const int64_t *sizes,
+                              int64_t clients, int64_t epochs, int64_t batch, int64_t layers, const int64_t *units,
+                              int64_t tanh, const float *model, float *updates, float rate, float momentum) {
+    network net = {.layers = layers, .width = width, .units = units, .tanh = tanh};
+    float **table = malloc((size_t)(4 * layers + 1) * sizeof(float *));
+    float *memory = table ? allocate(&net, table, batch) : 0;
+    if (memory) pack(model, units, layers, net.start);
+    for (int64_t client = 0; memory && client < clients; client++) {
+        memcpy(net.weights[0], net.start, (size_t)net.numbers * sizeof(float));
+        memset(net.velocity[0], 0, (size_t)net.numbers * sizeof(float));
+        for (int64_t epoch = 0; epoch < epochs; epoch++, order += sizes[client])
+            for (int64_t start = 0; start < sizes[client]; start += batch) {
+                const int64_t rows = sizes[client] - start < batch ? sizes[client] - start : batch;
+                for (int64_t i = 0; i < rows; i++) {
+                    const float *sample = samples + order[start + i] * width;
+                    memcpy(net.inputs[0] + i * width, sample, (size_t)width * sizeof(float));
+                }
+                forward(&net, rows);
+                differentiate(net.delta[layers - 1], rows, units[layers], net.inputs[0] + units[0] + 1, width);
+                backward(&net, rows, rate, momentum);
+            }
+        updates += unpack(model, units, layers, net.weights[0], updates);
+    }
+    const int failed = !memory;
+    free(memory);
+    free(table);
+    return failed;
+}
+
+/* Sum of squares in double precision, in which squares of single precision are exact and cannot overflow. The order of the
+   sum depends on the number of elements alone. */
+INLINE double squares_of(const float *x, int64_t n) {
+    double lane[8] = {0.0};
+    int64_t i = 0;
+    for (; i + 8 <= n; i += 8)
+        for (int j = 0; j < 8; j++) lane[j] += (double)x[i + j] * x[i + j];
+    for (; i < n; i++) lane[i % 8] += (double)x[i] * x[i];
+    return ((lane[0] + lane[1]) + (lane[2] + lane[3])) + ((lane[4] + lane[5]) + (lane[6] + lane[7]));
+}
+
+/* Add clients' updates, clipped, to a total: each piece of a row to norm * below / sqrt(pieces) at most.
+
+   edges: pieces + 1 offsets into a row. step: what is added is truncated towards zero to whole multiples of it, and
+   counted in them; 0 adds the numbers as they are. lengths: of the rows as they were; a row whose length is not finite
+   adds nothing. Every row is treated on its own, in an order of operations that no instruction set changes. */
+TARGET void OWN(nestegg_add_clipped)(const float *updates, int64_t clients, int64_t size, const int64_t *edges,
+                                     int64_t pieces, const double *norms, double below, double step, double *total,
+                                     double *lengths) {
+    for (int64_t client = 0; client < clients; client++, updates += size) {
+        double squares[pieces], sum = 0.0;
+        for (int64_t p = 0; p < pieces; p++)
+            sum += squares[p] = squares_of(updates + edges[p], edges[p + 1] - edges[p]);
+        lengths[client] = sqrt(sum);
+        const double limit = norms[client] * below / sqrt((double)pieces);
+        for (int64_t p = 0; p < pieces && isfinite(lengths[client]); p++) {
+            const double length = sqrt(squares[p]), scale = length > limit ? limit / length : 1.0;
+            if (step > 0.0)
+                for (int64_t j = edges[p]; j < edges[p + 1]; j++) total[j] += trunc((double)updates[j] * (scale / step));
+            else
+                for (int64_t j = edges[p]; j < edges[p + 1]; j++) total[j] += (double)updates[j] * scale;
+        }
+    }
+}
+
+#undef OWN
+#undef TARGET
+#undef LANES
+#undef MOST_ROWS
+#undef MULTIPLY_ADD
