@@ -14,8 +14,8 @@ from pathlib import Path
 from nestegg.experiments.cells import Store
 from nestegg.experiments.definition import load, names
 from nestegg.experiments.figures import charts
-from nestegg.experiments.outcomes import DUEL_RULE, RULE, Outcome, outcome_of
-from nestegg.experiments.outputs import MEASURED, markdown, write_outcome
+from nestegg.experiments.outcomes import Outcome, outcome_of
+from nestegg.experiments.outputs import RULES, markdown, write_outcome
 
 ROOT = Path(__file__).parent.parent
 PAGE, PICTURES = ROOT / "docs" / "results.md", ROOT / "docs" / "images" / "results"
@@ -29,7 +29,7 @@ def outcomes() -> dict[str, Outcome]:
 
 def refreshed(text: str, found: dict[str, Outcome]) -> str:
     """The page with every block made anew."""
-    blocks = {"rules": "\n\n".join([RULE, DUEL_RULE, MEASURED])}
+    blocks = {"rules": "\n\n".join(RULES)}
     for name, outcome in found.items():
         picture = f"![{outcome.experiment.question}](images/results/{name}.svg)\n\n" if charts(outcome) else ""
         blocks[name] = picture + markdown(outcome)

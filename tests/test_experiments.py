@@ -7,16 +7,18 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nestegg.config import Config, changed
 from nestegg.experiments import cells as cells_module
 from nestegg.experiments import definition, outcomes, runner
-from nestegg.experiments.cells import Cell, Store, hash_of, measure
+from nestegg.experiments.cells import FORMAT, Cell, Store, hash_of, measure
 from nestegg.experiments.definition import Row, load, names
 from nestegg.experiments.figures import charts, curve_rows
 from nestegg.experiments.outcomes import Duel, Line, Number, Outcome, outcome_of
+from nestegg.experiments.outputs import markdown, number_rows, wide_rows
 from nestegg.experiments.scales import configured, scaled, stated_reduction
 from nestegg.runs import start_run
 
@@ -230,10 +232,11 @@ def test_a_store_gives_back_what_it_was_given(cell: Cell, tmp_path: Path) -> Non
         lambda text: "",
         lambda text: text.replace('"accuracy": [1', '"accuracy": [2'),
         lambda text: text.replace('"seed": 0', '"seed": 1', 1),
-        lambda text: text.replace('"format": 1', '"format": 2'),
+        lambda text: text.replace('"format": 2', '"format": 1'),
+        lambda text: text.replace('"format": 2', '"format": 3'),
         lambda text: "[1, 2]",
         lambda text: "[" * 100_000,
-        lambda text: '{"format": 1}',
+        lambda text: '{"format": 2}',
     ],
 )
 def test_a_damaged_cell_is_run_again_and_nothing_else(cell: Cell, tmp_path: Path, damage) -> None:  # type: ignore[no-untyped-def]
@@ -250,6 +253,37 @@ def test_a_damaged_cell_is_run_again_and_nothing_else(cell: Cell, tmp_path: Path
     assert [done.hash for done in ran] == [cell.hash]
     assert store.get(config) is not None
     assert store.path(other).stat().st_mtime_ns == before
+
+
+def remade(cell: Cell, **values: Any) -> Cell:
+    """A sound cell that differs in these values."""
+    made = cell.model_copy(update={**values, "digest": ""})
+    return made.model_copy(update={"digest": cells_module._digest(made)})
+
+
+def test_a_store_has_cells_of_both_formats_and_gives_the_newer(cell: Cell, tmp_path: Path) -> None:
+    store, config = Store(tmp_path), config_of("table-accuracy")
+    assert cell.format == FORMAT == 2
+    old = remade(cell, format=1, accuracy=[1.0, 2.0, 3.0])
+    store.put(old)
+    assert store.get(config) == old
+    assert [path.name for path in store.folder.iterdir()] == [f"{cell.hash}-0.json"]  # as it always was
+    runner.run_cells([config], store, 1, lambda *_: pytest.fail("it is there"))
+    store.put(cell)
+    assert store.get(config) == cell
+    assert store.find(config) == {2: cell, 1: old}
+    store.path(config, 1).rename(store.path(config, 2))  # a name that says another format
+    assert store.get(config) is None
+
+
+def test_cells_of_adult_from_before_its_public_scaling_do_not_count(cell: Cell, tmp_path: Path) -> None:
+    store, config = Store(tmp_path), config_of("table-accuracy", 2, scale="cpu")
+    assert config.federation.dataset == "adult"
+    made = remade(cell, hash=hash_of(config), accuracy=[80.0] * 25, format=1)
+    store.put(made)
+    assert store.get(config) is None
+    store.put(remade(made, format=2))
+    assert store.get(config) is not None
 
 
 def test_processes_change_no_result(tmp_path: Path) -> None:
@@ -309,8 +343,7 @@ def outcome_with(name: str, folder: Path, like: Cell, finals: dict[str, tuple[fl
         for seed, final in enumerate(finals.get(column.name, ())):
             config = configured(experiment.cell(experiment.rows[0], column), "smoke", seed)
             accuracy = [final - 20, final - 10, final]
-            made = like.model_copy(update={"hash": hash_of(config), "seed": seed, "accuracy": accuracy, "digest": ""})
-            store.put(made.model_copy(update={"digest": cells_module._digest(made)}))
+            store.put(remade(like, hash=hash_of(config), seed=seed, accuracy=accuracy))
     return outcome_of(name, experiment, "smoke", [0, 1, 2], store)
 
 
@@ -356,3 +389,49 @@ def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
     assert broken is not None
     assert broken.verdict == "no test: not finite"
     assert Duel("a", "b", 1.0, None, 1).verdict == "one seed, no test"
+
+
+def test_a_comparison_never_mixes_formats(tmp_path: Path, cell: Cell) -> None:
+    old = remade(cell, format=1)
+    outcome_with("table-cifar10", tmp_path, old, {"idp-fedavg": (50.0, 60.0, 55.0), "ours": (51.0, 62.0, 58.0)})
+    outcome = outcome_with("table-cifar10", tmp_path, cell, {"idp-fedavg": (10.0,), "exact": (90.0, 91.0)})
+    line = outcome.lines[0]
+    assert line.numbers["idp-fedavg"].mean == pytest.approx(55.0)  # six cells of format 1 against three
+    assert line.numbers["exact"].cells == ()
+    assert [(duel.method, duel.rival) for duel in line.duels] == [("ours", "idp-fedavg")]
+    assert outcome.formats == [
+        "cifar10: cells of format 1 (noise in floating point, before the lattice).",
+        "cifar10: 2 cells of another format are not shown.",
+    ]
+    heads, rows = wide_rows(outcome)
+    assert "of another format" in {row[heads.index(line.row.label)] for row in rows if row[0] == "Ours (exact, RDP)"}
+    assert {row[-2] for row in number_rows(outcome)} == {"1", "–"}
+    # As many of each: the newest, and nothing of the others is in any mean or test.
+    outcome = outcome_with(
+        "table-cifar10", tmp_path, cell, {"idp-fedavg": (10.0, 11.0), "exact": (90.0, 91.0, 92.0), "ours": (20.0,)}
+    )
+    numbers = outcome.lines[0].numbers
+    assert {cell.format for number in numbers.values() for cell in number.cells} == {2}
+    assert (numbers["idp-fedavg"].mean, numbers["idp-fedavg"].others) == (10.5, 1)
+    assert (numbers["ours"].mean, numbers["ours"].others) == (20.0, 2)
+    assert [duel.seeds for duel in outcome.lines[0].duels] == [1, 2, 1]
+    assert "1 of another format" in markdown(outcome)
+
+
+def test_rows_of_one_dataset_have_one_format_and_other_datasets_their_own(tmp_path: Path, cell: Cell) -> None:
+    """So that rows of a table, which words compare, do not differ in format."""
+    experiment, store = load("table-saving-rates"), Store(tmp_path)
+    (column,) = (column for column in experiment.columns if column.name == "ours")
+
+    def put(row: Row, seed: int, form: int) -> None:
+        config = configured(experiment.cell(row, column), "cpu", seed)
+        store.put(remade(cell, hash=hash_of(config), seed=seed, format=form, accuracy=[50.0] * 25))
+
+    for row in experiment.rows[:3]:  # MNIST
+        put(row, 0, 1)
+    put(experiment.rows[0], 1, 2)
+    put(experiment.rows[3], 0, 2)  # FMNIST
+    outcome = outcome_of("table-saving-rates", experiment, "cpu", [0, 1, 2], store)
+    found = {line.row.name: {cell.format for cell in line.numbers["ours"].cells} for line in outcome.lines}
+    assert [found[row.name] for row in experiment.rows[:4]] == [{1}, {1}, {1}, {2}]
+    assert len(outcome.formats) == 3

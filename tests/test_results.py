@@ -13,8 +13,7 @@ import pytest
 
 from nestegg.experiments.cells import Cell, Store
 from nestegg.experiments.definition import Setting, chosen_clip_norms, load, names
-from nestegg.experiments.outcomes import configs_of
-from nestegg.experiments.scales import configured
+from nestegg.experiments.outcomes import configs_of, outcome_of
 from nestegg.schema import read
 
 ROOT = Path(__file__).parent.parent
@@ -44,7 +43,7 @@ def test_every_committed_cell_is_whole_and_belongs_to_an_experiment() -> None:
     for name in names():
         experiment = load(name)
         for configs in configs_of(experiment, "cpu", experiment.seeds).values():
-            known |= {store.path(config) for config in configs if store.get(config) is not None}
+            known |= {store.path(config, form) for config in configs for form in store.find(config)}
     assert set(CELLS) == known
 
 
@@ -64,11 +63,12 @@ def test_every_number_on_the_page_carries_its_hash(results: ModuleType) -> None:
 
 
 def tried_in(name: str) -> Iterator[tuple[Setting, float]]:
-    """What a tuning tried, on a seed that is not reported, and the accuracy that it gave."""
-    store, tuning = Store(ROOT / "results"), load(name)
-    for setting in (tuning.cell(row, column) for row in tuning.rows for column in tuning.columns):
-        if (cell := store.get(configured(setting, "cpu", 100))) is not None:
-            yield setting, cell.final
+    """What a tuning tried, on a seed that is not reported, and the accuracy that it gave: cells of one format."""
+    tuning = load(name)
+    for line in outcome_of(name, tuning, "cpu", [100], Store(ROOT / "results")).lines:
+        for column in tuning.columns:
+            for cell in line.numbers[column.name].cells:
+                yield tuning.cell(line.row, column), cell.final
 
 
 def test_tuned_adaptive_clipping_is_what_the_tuning_says() -> None:

@@ -130,15 +130,15 @@ def _show(console: Console, outcome: Outcome) -> None:
 
     experiment = outcome.experiment
     console.print(f"\n[bold]{escape(experiment.title)}[/]  {escape(outcome.name)}", highlight=False)
-    for sentence in outcome.reductions:
+    for sentence in (*outcome.reductions, *outcome.formats):
         console.print(f"[dim]{escape(sentence)}[/]", highlight=False)
     if not experiment.trains:
         for heads, rows in tables(outcome):
             _print(console, heads[1:], rows)
         return
     verdicts = {line.row.label: line.verdict for line in outcome.lines}
-    numbers = [(f"{row[0]}: {verdicts[row[0]]}", *row[1:-1]) for row in number_rows(outcome)]
-    _print(console, NUMBERS[1:-1], numbers)
+    numbers = [(f"{row[0]}: {verdicts[row[0]]}", *row[1:-2]) for row in number_rows(outcome)]
+    _print(console, NUMBERS[1:-2], numbers)  # formats are above
     if duels := duel_rows(outcome):
         _print(console, DUELS[1:-1], [row[:-1] for row in duels])  # hashes are above
 

@@ -41,7 +41,8 @@ class Range:
         low, high = self.low, self.high
         if self.log:
             numbers, low, high = np.log1p(numbers), math.log1p(low), math.log1p(high)
-        return (math.sqrt(3.0) * (2.0 * numbers - low - high) / (high - low))[:, None]
+        scaled: NDArray[np.float64] = math.sqrt(3.0) * (2.0 * numbers - low - high) / (high - low)
+        return scaled[:, None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Categories:
 
     def inputs(self, values: Sequence[str]) -> NDArray[np.float64]:
         """An input for each category: 1 for the value's own."""
-        return (np.array(values)[:, None] == np.array(self.known)).astype(np.float64)
+        own: NDArray[np.bool_] = np.array(values)[:, None] == np.array(self.known)
+        return own.astype(np.float64)
 
 
 def _listed(words: str) -> Categories:

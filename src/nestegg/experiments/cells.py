@@ -25,13 +25,17 @@ from nestegg.training.local import Samples
 _HASH = 12  # digits of a hash that are shown, and name a file
 CURVE_SAMPLES = 1000  # of the test data, for every round but the last, which is measured on all of it
 LOSS_SAMPLES = 4  # of every client, for the mean training loss
+FORMAT: Literal[2] = 2  # of cells that are trained now
+FORMATS = {2: "noise on the lattice", 1: "noise in floating point, before the lattice"}  # the newest first
+_FIRST = {"adult": 2}  # format from which on cells of a dataset count: before, its inputs were scaled by its own data
 
 
 class Cell(Section):
     """What one run gave.
 
     Attributes:
-        format: of this file, and of all that makes its numbers: who changes what a cell measures, counts it up.
+        format: of this file, and of all that makes its numbers (see FORMATS): a change of what a cell measures counts
+            it up.
         hash: of the configuration without its seed.
         seed: of data partition, model, cohorts and noise.
         config: all of it.
@@ -43,7 +47,7 @@ class Cell(Section):
         digest: of all the rest, so that a damaged file is noticed.
     """
 
-    format: Literal[1]
+    format: Literal[1, 2]
     hash: str
     seed: int
     config: dict[str, Any]
@@ -61,23 +65,36 @@ class Cell(Section):
 
 
 class Store:
-    """A folder of cells."""
+    """A folder of cells; one configuration may have a cell of each format."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "cells"
 
-    def path(self, config: Config) -> Path:
-        """Where the cell of a configuration lies, or will."""
-        return self.folder / f"{hash_of(config)}-{config.training.seed}.json"
+    def path(self, config: Config, form: int = FORMAT) -> Path:
+        """Return where the cell of a configuration lies, or will."""
+        return self.folder / _file_name(hash_of(config), config.training.seed, form)
+
+    def find(self, config: Config) -> dict[int, Cell]:
+        """Return the cells of a configuration by format, the newest first.
+
+        What is damaged, not what its name says, or of a format that no longer counts for the dataset is left out.
+        """
+        first = _FIRST.get(config.federation.dataset, 1)
+        found = {form: self._read(config, form) for form in FORMATS if form >= first}
+        return {form: cell for form, cell in found.items() if cell is not None}
 
     def get(self, config: Config) -> Cell | None:
-        """The cell of a configuration; none if it is not there, damaged, or not what its name says."""
-        path = self.path(config)
+        """Return the newest cell of a configuration; none if there is none that counts."""
+        return next(iter(self.find(config).values()), None)
+
+    def _read(self, config: Config, form: int) -> Cell | None:
+        path = self.path(config, form)
         try:
             cell = read(Cell, json.loads(path.read_bytes()), path.name)
         except (OSError, ValueError, RecursionError, InputError):
             return None
-        known = (cell.hash, cell.seed, cell.digest) == (hash_of(config), config.training.seed, _digest(cell))
+        named = (form, hash_of(config), config.training.seed, _digest(cell))
+        known = (cell.format, cell.hash, cell.seed, cell.digest) == named
         return cell if known and len(cell.accuracy) == config.training.rounds else None
 
     def prepare(self) -> None:
@@ -88,7 +105,12 @@ class Store:
         """Keep a cell: whole, or not at all."""
         self.prepare()
         content = json.dumps(cell.model_dump(), allow_nan=False)
-        write_atomically(self.folder / f"{cell.hash}-{cell.seed}.json", content + "\n")
+        write_atomically(self.folder / _file_name(cell.hash, cell.seed, cell.format), content + "\n")
+
+
+def _file_name(digest: str, seed: int, form: int) -> str:
+    """Return the name of a cell's file; those of format 1 do not say it."""
+    return f"{digest}-{seed}.json" if form == 1 else f"{digest}-{seed}.{form}.json"
 
 
 def hash_of(config: Config) -> str:
@@ -106,7 +128,7 @@ def measure(config: Config) -> Cell:
     content.pop("ledger")
     content["federation"].pop("data", None)
     cell = Cell(
-        format=1,
+        format=FORMAT,
         hash=hash_of(config),
         seed=config.training.seed,
         config=content,

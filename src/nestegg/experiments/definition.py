@@ -121,6 +121,10 @@ class Experiment(Section):
         setting.check(where)
         return setting
 
+    def dataset(self, row: Row) -> str:
+        """Return what a row is about: its first column's dataset."""
+        return self.cell(row, self.columns[0]).dataset
+
     def shown_rows(self) -> list[Row]:
         """The rows, and after each the same at the clip norm that was chosen for its dataset, where it is another."""
         shown = []
@@ -144,12 +148,12 @@ class Experiment(Section):
         """The rows of one dataset, or the one row of that name; none if there is none."""
         if name is None:
             return self
-        rows = [row for row in self.rows if name in (row.name, self.cell(row, self.columns[0]).dataset)]
+        rows = [row for row in self.rows if name in (row.name, self.dataset(row))]
         return self.model_copy(update={"rows": rows}) if rows else None
 
     def handles(self) -> list[str]:
         """Names by which `only` knows rows."""
-        return list(dict.fromkeys(n for r in self.rows for n in (self.cell(r, self.columns[0]).dataset, r.name)))
+        return list(dict.fromkeys(n for r in self.rows for n in (self.dataset(r), r.name)))
 
 
 class Chosen(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -10,7 +11,7 @@ import numpy as np
 from scipy.stats import ttest_1samp
 
 from nestegg.config import Config
-from nestegg.experiments.cells import Cell, Store, hash_of
+from nestegg.experiments.cells import FORMATS, Cell, Store, hash_of
 from nestegg.experiments.definition import Experiment, Row
 from nestegg.experiments.scales import configured, stated_reduction
 
@@ -26,6 +27,12 @@ DUEL_RULE = (
     "have the same partition, initial model and seeds. The tests are not corrected for their number: of twenty between "
     "equals, one is expected to say so."
 )
+FORMAT_RULE = (
+    "Formats of cells are never mixed: in a table all rows of one dataset show cells of one format, the one that most "
+    "of their cells have, the newest if two have as many. A cell of another format is counted, but takes part in no "
+    "mean, curve, verdict or test."
+)
+Found = dict[tuple[str, str], list[dict[int, Cell]]]  # by row and column: for every seed its cells by format
 _DIGITS = 3  # of accuracies in cells; what differs by less is equal
 
 
@@ -39,6 +46,7 @@ class Number:
         cells: that are there.
         asked: seeds that should be there.
         measure: of a cell: accuracy or training_loss, after the last round.
+        others: seeds that have a cell of another format only.
     """
 
     paper: float | None
@@ -46,6 +54,7 @@ class Number:
     cells: tuple[Cell, ...]
     asked: int
     measure: str = "accuracy"
+    others: int = 0
 
     @property
     def values(self) -> dict[int, float]:
@@ -117,7 +126,7 @@ class Line:
             return "the paper states no number"
         common = set.intersection(*(set(number.values) for number in both))
         if not common:
-            return "not all of it run" if any(number.cells for number in both) else "not run"
+            return "not all of it run" if any(number.cells or number.others for number in both) else "not run"
         compared = [number.over(common) for number in both]
         missing = f" ({len(common)} of {both[0].asked} seeds)" if len(common) < both[0].asked else ""
         if _same_values(compared):
@@ -145,6 +154,21 @@ class Outcome:
             datasets.setdefault(stated_reduction(setting, self.scale), {})[setting.dataset] = None
         return [f"{', '.join(known)}: {sentence}" for sentence, known in datasets.items()]
 
+    @property
+    def formats(self) -> list[str]:
+        """Which formats its cells have, dataset by dataset; how many cells of another format are not shown."""
+        shown: dict[str, int] = {}
+        others: Counter[str] = Counter()
+        for line in self.lines if self.experiment.trains else ():
+            dataset = self.experiment.dataset(line.row)
+            for number in line.numbers.values():
+                others[dataset] += number.others
+                if number.cells:
+                    shown[dataset] = number.cells[0].format
+        kinds = {form: ", ".join(dataset for dataset in shown if shown[dataset] == form) for form in FORMATS}
+        left = [f"{dataset}: {n} cells of another format are not shown." for dataset, n in others.items() if n]
+        return [f"{kinds[form]}: cells of format {form} ({FORMATS[form]})." for form in FORMATS if kinds[form]] + left
+
 
 def configs_of(experiment: Experiment, scale: str, seeds: Sequence[int]) -> dict[tuple[str, str], list[Config]]:
     """Every cell's configuration, by row, column and seed."""
@@ -158,22 +182,31 @@ def configs_of(experiment: Experiment, scale: str, seeds: Sequence[int]) -> dict
 def outcome_of(name: str, experiment: Experiment, scale: str, seeds: Sequence[int], store: Store) -> Outcome:
     """Read the cells that are there."""
     configs = configs_of(experiment, scale, seeds)
+    found = {key: [store.find(config) for config in some] for key, some in configs.items()}
+    formats = _formats(experiment, found)
     measure = "training_loss" if experiment.shows == "training-loss" else "accuracy"
     lines = []
     for row in experiment.shown_rows():
-        numbers = {
-            column.name: _number(row.paper.get(column.name), configs[row.name, column.name], store, measure)
-            for column in experiment.columns
-        }
+        form = formats[experiment.dataset(row)]
+        numbers = {}
+        for column in experiment.columns:
+            key, paper = (row.name, column.name), row.paper.get(column.name)
+            cells = tuple(cells[form] for cells in found[key] if form in cells)
+            others = sum(bool(cells) and form not in cells for cells in found[key])
+            numbers[column.name] = Number(paper, hash_of(configs[key][0]), cells, len(seeds), measure, others)
         duels = (_duel(column.name, rival, numbers) for column in experiment.columns for rival in column.rivals)
         lines.append(Line(row, numbers, tuple(duel for duel in duels if duel is not None)))
     return Outcome(name, experiment, scale, tuple(lines))
 
 
-def _number(paper: float | None, configs: Sequence[Config], store: Store, measure: str) -> Number:
-    found = (store.get(config) for config in configs)
-    cells = tuple(cell for cell in found if cell is not None)
-    return Number(paper, hash_of(configs[0]), cells, len(configs), measure)
+def _formats(experiment: Experiment, found: Found) -> dict[str, int]:
+    """Return, by dataset, the format that most cells of its rows have; the newest if several do."""
+    counts: dict[str, Counter[int]] = {}
+    for row in experiment.shown_rows():
+        count = counts.setdefault(experiment.dataset(row), Counter())
+        for column in experiment.columns:
+            count.update(form for cells in found[row.name, column.name] for form in cells)
+    return {dataset: max(FORMATS, key=count.__getitem__) for dataset, count in counts.items()}
 
 
 def _duel(method: str, rival: str, numbers: dict[str, Number]) -> Duel | None:

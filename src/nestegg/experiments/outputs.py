@@ -10,7 +10,7 @@ from pathlib import Path
 from nestegg.accounting import RdpAccountant, compose
 from nestegg.experiments.cells import CURVE_SAMPLES, LOSS_SAMPLES, plan_of
 from nestegg.experiments.figures import charts, curve_rows, relative_noise
-from nestegg.experiments.outcomes import AGREEMENTS, DUEL_RULE, RULE, Duel, Number, Outcome
+from nestegg.experiments.outcomes import AGREEMENTS, DUEL_RULE, FORMAT_RULE, RULE, Duel, Number, Outcome
 from nestegg.experiments.scales import configured, scaled
 from nestegg.files import write_atomically
 from nestegg.planning import Plan, epsilon_by_pld
@@ -18,7 +18,7 @@ from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.tables import as_csv, as_html, as_markdown
 
-NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "verdict on the row")
+NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "format", "verdict on the row")
 DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict", "hashes")
 SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left", "hash")
 NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round", "hash")
@@ -26,6 +26,7 @@ MEASURED = (
     f"Accuracy is test accuracy after the last round, on all test data; curves show the rounds before it, on about "
     f"{CURVE_SAMPLES:,} test samples, evenly spread. Training loss is of at most {LOSS_SAMPLES} samples of each client."
 )
+RULES = (RULE, DUEL_RULE, FORMAT_RULE, MEASURED)
 
 
 def number_rows(outcome: Outcome) -> list[tuple[str, ...]]:
@@ -120,18 +121,19 @@ def write_outcome(folder: Path, outcome: Outcome) -> list[Picture]:
 
 
 def markdown(outcome: Outcome) -> str:
-    """Where it comes from, what the paper claims, what was reduced and assumed, and the tables."""
+    """Where it comes from, what the paper claims, what was reduced and assumed, the tables, and of which format."""
     experiment = outcome.experiment
     claim = [f"The paper's claim: {experiment.claim}"] if experiment.claim else []
     assumed = [f"Assumed: {sentence}" for sentence in experiment.assumed]
     lines = [f"{experiment.source}.", *claim, *outcome.reductions, *assumed]
-    return "\n\n".join([*lines, *(as_markdown(heads, rows) for heads, rows in tables(outcome))])
+    made = [as_markdown(heads, rows) for heads, rows in tables(outcome)]
+    return "\n\n".join([*lines, *made, *outcome.formats])
 
 
 def write_page(folder: Path, outcomes: Sequence[Outcome], pictures: Sequence[list[Picture]]) -> Path:
     """One page with everything."""
     parts = [_part(outcome, shown) for outcome, shown in zip(outcomes, pictures, strict=True)]
-    rules = f"<p>{escape(RULE)}</p><p>{escape(DUEL_RULE)}</p><p>{escape(MEASURED)}</p>"
+    rules = "".join(f"<p>{escape(rule)}</p>" for rule in RULES)
     page = make_page("The paper, reproduced", _summary(outcomes), [*parts, Part("How verdicts are made", rules)])
     path = folder / "index.html"
     write_atomically(path, page)
@@ -154,20 +156,26 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
 def _part(outcome: Outcome, pictures: list[Picture]) -> Part:
     experiment = outcome.experiment
     claim = f"<p><b>The paper's claim.</b> {escape(experiment.claim)}</p>" if experiment.claim else ""
-    notes = [experiment.source + ".", *outcome.reductions, *(f"Assumed: {one}" for one in experiment.assumed)]
+    notes = [
+        experiment.source + ".",
+        *outcome.reductions,
+        *(f"Assumed: {one}" for one in experiment.assumed),
+        *outcome.formats,
+    ]
     made = "".join(as_html(heads, rows) for heads, rows in tables(outcome))
     return Part(experiment.title, f'{claim}{made}<p class="soft">{escape(" ".join(notes))}</p>', pictures)
 
 
 def _entry(number: Number) -> str:
     missing = [] if number.complete or not number.cells else [f"{len(number.cells)} of {number.asked} seeds"]
+    missing += [f"{number.others} of another format"] if number.others and number.cells else []
     paper = [] if number.paper is None else [f"paper {number.paper:.2f}"]
     return "\n".join([_ours(number), *missing, *paper, *([number.hash] if number.cells else [])])
 
 
 def _ours(number: Number) -> str:
     if not number.cells:
-        return "not run"
+        return "of another format" if number.others else "not run"
     digits = _digits(number.measure)
     spread = f" ± {number.deviation:.{digits}f}" if len(number.cells) > 1 else ""
     return f"{number.mean:.{digits}f}{spread}"
@@ -180,7 +188,8 @@ def _digits(measure: str) -> int:
 def _number_cells(number: Number) -> tuple[str, ...]:
     paper = "–" if number.paper is None else f"{number.paper:.2f}"
     difference = "–" if number.difference is None else f"{number.difference:+.2f}"
-    return paper, _ours(number), difference, " ".join(map(str, number.values)) or "–", number.hash
+    form = str(number.cells[0].format) if number.cells else "–"
+    return paper, _ours(number), difference, " ".join(map(str, number.values)) or "–", number.hash, form
 
 
 def _duel_cells(duel: Duel, measure: str) -> tuple[str, ...]:
