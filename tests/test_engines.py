@@ -20,7 +20,7 @@ from nestegg.training import kernel
 from nestegg.training.dense import is_dense
 from nestegg.training.engines import make_engine
 from nestegg.training.local import as_samples, batches, default_loss
-from nestegg.training.workers import Engine, Workers, one_thread
+from nestegg.training.workers import Clipping, Engine, Workers, one_thread
 
 from .federations import DENSE, ENGINES, GROUPS, TRAINING, federation
 
@@ -83,7 +83,7 @@ def test_workers_change_no_bit(clients: Any, engine: str, monkeypatch: pytest.Mo
     assert ends[0].clip_norm == ends[1].clip_norm == ends[2].clip_norm != 2.0
 
 
-NORMS = np.full(10, np.inf)
+CLIPPING = Clipping(np.full(10, np.inf), None, 0.0)
 SHAKY = LocalTraining(epochs=30, batch_size=8, learning_rate=0.5)  # makes much of a difference in the last bit
 
 
@@ -120,7 +120,7 @@ def test_what_a_client_contributes_does_not_depend_on_the_others(
         shared = federation(clients, made, engine=name, training=SHAKY, workers=workers).workers
         remembered = Workers(Remembered(engine, alone), 1, len(start))
         for cohort in cohorts[1:]:
-            here, there = (who.sums(start, cohort, 1, 0.5, NORMS) for who in (shared, remembered))
+            here, there = (who.sums(start, cohort, 1, 0.5, CLIPPING) for who in (shared, remembered))
             for part, expected in zip(here, there, strict=True):
                 assert np.array_equal(part.total, expected.total)
 
@@ -161,28 +161,28 @@ def test_other_devices_take_deterministic_algorithms_and_are_called_untested() -
 def test_a_round_that_is_left_early_leaves_nothing_behind(clients: Any) -> None:
     world = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
     start = world.start().model
-    next(world.workers.sums(start, [3, 1, 2, 0], 1, 0.1, NORMS))  # and the others are never asked for
-    again = [part.total.clone() for part in world.workers.sums(start, [0, 1, 2, 3], 1, 0.1, NORMS)]
+    next(world.workers.sums(start, [3, 1, 2, 0], 1, 0.1, CLIPPING))  # and the others are never asked for
+    again = [part.total.clone() for part in world.workers.sums(start, [0, 1, 2, 3], 1, 0.1, CLIPPING)]
     alone = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=1)
-    expected = [part.total.clone() for part in alone.workers.sums(start, [0, 1, 2, 3], 1, 0.1, NORMS)]
+    expected = [part.total.clone() for part in alone.workers.sums(start, [0, 1, 2, 3], 1, 0.1, CLIPPING)]
     assert torch.equal(torch.stack(again), torch.stack(expected))
 
 
 def test_a_worker_that_fails_is_named(clients: Any) -> None:
     world = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
     start = world.start().model
-    world.engine.clients[1] = (torch.zeros(3, 7), torch.zeros(3, dtype=torch.long))  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match="a worker process failed: RuntimeError"):
-        list(world.workers.sums(start, [0, 1], 1, 0.1, NORMS))
+    world.engine.train_block = lambda *_: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(InputError, match="a worker process failed: ZeroDivisionError"):
+        list(world.workers.sums(start, [0, 1], 1, 0.1, CLIPPING))
     with pytest.raises(InputError, match="failed earlier"):  # and never an answer to an older question
-        list(world.workers.sums(start, [0, 2], 2, 0.1, NORMS))
+        list(world.workers.sums(start, [0, 2], 2, 0.1, CLIPPING))
     killed = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
-    list(killed.workers.sums(start, [0, 2], 1, 0.1, NORMS))
+    list(killed.workers.sums(start, [0, 2], 1, 0.1, CLIPPING))
     last = max(multiprocessing.active_children(), key=lambda child: child.pid or 0)
     last.kill()
     last.join()
     with pytest.raises(InputError, match="it was killed"):
-        list(killed.workers.sums(start, [0, 2, 3, 4], 1, 0.1, NORMS))
+        list(killed.workers.sums(start, [0, 2, 3, 4], 1, 0.1, CLIPPING))
 
 
 def test_the_choice_of_engine_and_workers_is_told(clients: Any, monkeypatch: pytest.MonkeyPatch) -> None:

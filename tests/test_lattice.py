@@ -17,7 +17,7 @@ from nestegg.mechanism import Lattice, clipped, rounding_epsilon
 from nestegg.mechanism.lattice import BITS, FAR, ROUNDINGS
 from nestegg.training.workers import Clipping
 
-from .federations import GROUPS, federation
+from .federations import ENGINES, GROUPS, federation
 from .test_mechanism import federation as wide_federation
 
 
@@ -107,7 +107,7 @@ def points(world: Any, cohort: list[int]) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("engine", ["loop", "dense"], indirect=True)
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
 def test_leaving_moves_the_sum_by_one_s_own_norm_to_the_last_bit(clients: Any, engine: str, workers: int) -> None:
     made = plan(GROUPS, rounds=3, clip_norm=0.5, spending_rate=1.0)
     world = federation(clients, made, engine=engine, workers=workers, mechanics=Mechanics("per-layer", "update"))

@@ -25,7 +25,7 @@ from nestegg.randomness import Purpose, Randomness
 from nestegg.release import stamp
 from nestegg.runs.folder import RunFolder, packed
 from nestegg.runs.payment import Payment
-from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, State
+from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, State, kernel
 
 # The arithmetic of rounds: 1 added noise in floating point, 2 is on a lattice. One run has one of them.
 ARITHMETIC = 2
@@ -111,6 +111,7 @@ class Task:
             "line": line,
             "config": config_digest(self.config),
             "arithmetic": ARITHMETIC,
+            "instruction_set": self.federation.engine.instruction_set,
             "results": results,
         }
         return folder.save_checkpoint({"model": state.model, "velocity": state.velocity}, self._facts(facts))
@@ -127,6 +128,9 @@ class Task:
                 f"run has one arithmetic: its last {self.plan.rounds - done} rounds must be run by that version, or "
                 "the run begun anew."
             )
+        then, now = saved.facts.get("instruction_set"), self.federation.engine.instruction_set
+        if not kernel.agree(then, now):
+            say(f"The run began with the kernel for {then}, and goes on with {now}: its last bits may differ.")
         lines = [line for line in folder.lines() if json.loads(line).get("round", done) < done]
         if len(lines) < done - 1:
             say(f"rounds.jsonl has lost {done - 1 - len(lines)} of its lines: the report will have gaps.")
@@ -151,6 +155,7 @@ class Task:
             "model": config.model.name,
             "engine": self.federation.engine.name,
             "engine_reason": self.federation.why,
+            "instruction_set": self.federation.engine.instruction_set,
             "workers": self.federation.workers.count,
             "seed": config.training.seed,
             "rounds": plan.rounds,

@@ -58,7 +58,10 @@ class LoopEngine:
         return [[client] for client in sorted(cohort, key=lambda client: -len(self.clients[client][1]))]
 
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
-        """The update of one client."""
+        """The update of one client; NaN, which counts as zero, if its training raises.
+
+        To stop would tell that this client was sampled, and of what its data does to the code.
+        """
         (client,) = block
         self.weights.copy_(model)
         self.velocity.zero_()
@@ -67,8 +70,11 @@ class LoopEngine:
         plan = batches(len(self.clients[client][1]), self.training, self.randomness, round_, client)
         with torch.random.fork_rng(devices=[]):  # for dropout and the like
             torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, client).integers(2**63)))
-            with _deterministic(self.weights.device.type):
-                self._train_client(client, plan, rate)
+            try:
+                with _deterministic(self.weights.device.type):
+                    self._train_client(client, plan, rate)
+            except Exception:
+                self.weights.fill_(torch.nan)
         return self.weights.sub_(model)[None]
 
     def _train_client(self, client: int, plan: list[NDArray[np.int64]], rate: float) -> None:

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.errors import InputError
+from nestegg.mechanism import BELOW
 
 VARIABLE = "NESTEGG_KERNEL"
-BELOW = 1.0 - 1e-6  # clipping aims this much below the norm, so that no rounding can lift an update over it
 _INTERFACE = 3  # what kernel.c says of itself
 
 
@@ -66,6 +66,11 @@ def chosen() -> str | None:
         allowed = ", ".join([*available, "none"])
         raise InputError(f"{VARIABLE} = {asked!r} is not among what this processor has a kernel for: {allowed}.")
     return asked or next(iter(available), None)
+
+
+def agree(first: str | None, second: str | None) -> bool:
+    """Return whether two instruction sets give the same bits."""
+    return first == second or not {"baseline", None} & {first, second}
 
 
 @cache
