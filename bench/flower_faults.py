@@ -61,7 +61,7 @@ class Trial:
         from fault_app import make_plan
 
         plan = make_plan(ROUNDS)
-        with Ledger(self.folder / "run" / "ledger.db", read_only=True) as ledger:
+        with Ledger(self.folder / "run" / "private" / "ledger.db", read_only=True) as ledger:
             ledger.verify()
             (state,) = ledger.history().runs.values()
         for number in range(3):

@@ -43,7 +43,7 @@ def noise_of(plan: Plan, round_: int) -> float:
 
 def assert_nobody_over(folder: Path, accounts: Path) -> None:
     """On the server's ledger, and on every client's own."""
-    for ledger in [folder / "ledger.db", *accounts.glob("*/ledger.db")]:
+    for ledger in [folder / "private" / "ledger.db", *accounts.glob("*/ledger.db")]:
         with Ledger(ledger, read_only=True) as books:
             books.verify()
 
@@ -144,7 +144,7 @@ def test_replies_that_flower_cannot_read_are_lost_and_a_superlink_that_takes_not
     assert vector(result.arrays).std() == pytest.approx(noise_of(plan, 1), rel=0.015)
     with pytest.raises(PreconditionUnmet, match="accepts no message"):
         PlannedStrategy(plan, tmp_path / "full").start(Full(client_app(tmp_path / "b"), 6), model())
-    with Ledger(tmp_path / "full" / "ledger.db", read_only=True) as ledger:
+    with Ledger(tmp_path / "full" / "private" / "ledger.db", read_only=True) as ledger:
         (state,) = ledger.history().runs.values()
     assert state.done == 0
 
@@ -259,7 +259,7 @@ def test_a_server_that_dies_at_any_step_goes_on(
         PlannedStrategy(plan, tmp_path / "run").start(grid, model(SIZE))
     monkeypatch.undo()
     result = PlannedStrategy(plan, tmp_path / "run").start(grid, model(SIZE))
-    with Ledger(tmp_path / "run" / "ledger.db") as ledger:
+    with Ledger(tmp_path / "run" / "private" / "ledger.db") as ledger:
         (state,) = ledger.history().runs.values()
         assert (state.done, len(state.paid)) == (3, 3)
         assert all(account.epsilon <= account.budget.epsilon for account in ledger.accounts())

@@ -62,7 +62,7 @@ def test_a_deployment_over_tls_keeps_both_sides_accounts(deployment: Path) -> No
     roster = Roster.load(deployment / "run" / "roster.json")
     assert [member.epsilon for member in roster.members] == list(EPSILONS)
     assert all(len(member.client) == 64 for member in roster.members)  # the SHA-256 of a key
-    with Ledger(deployment / "run" / "ledger.db", read_only=True) as ledger:
+    with Ledger(deployment / "run" / "private" / "ledger.db", read_only=True) as ledger:
         ledger.verify()
         (state,) = ledger.history().runs.values()
         server = {account.budget.epsilon: account.epsilon for account in ledger.accounts()}

@@ -30,7 +30,7 @@ def test_enrolment(tmp_path: Path) -> None:
     with pytest.raises(PreconditionUnmet, match="--enable-supernode-auth"):
         PlannedStrategy(small_plan(), tmp_path / "keys", enrolment_timeout=0.1).start(nameless, model())
     PlannedStrategy(small_plan(), tmp_path / "partitions", identity="partition-id").start(nameless, model())
-    with Ledger(tmp_path / "partitions" / "ledger.db", read_only=True) as ledger:
+    with Ledger(tmp_path / "partitions" / "private" / "ledger.db", read_only=True) as ledger:
         names = dict(ledger.clients())
     assert sorted(names) == [f"partition-{number:06d}" for number in range(6)]
     assert [names[name].budget.epsilon for name in sorted(names)] == list(BUDGETS.values())

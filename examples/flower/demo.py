@@ -32,7 +32,7 @@ def main(folder: Path) -> int:
         return code or 1
     nestegg = Path(sys.executable).with_name("nestegg")
     print("\nThe server's ledger, in which clients go by the SHA-256 of their keys:", flush=True)
-    subprocess.run([nestegg, "ledger", "show", "--ledger", folder / "run" / "ledger.db"], check=True)
+    subprocess.run([nestegg, "ledger", "show", "--ledger", folder / "run" / "private" / "ledger.db"], check=True)
     for number in (0, len(BUDGETS) - 1):
         print(f"The account that client {number} keeps itself:", flush=True)
         subprocess.run([nestegg, "ledger", "show", "--ledger", folder / f"account{number}" / "ledger.db"], check=True)

@@ -56,9 +56,9 @@ class Roster:
         """Their budgets."""
         return [Budget(member.epsilon, member.delta) for member in self.members]
 
-    def save(self, path: Path) -> None:
-        """Write the roster, durably."""
-        content = {"terms": self.terms, "members": [member.model_dump() for member in self.members]}
+    def save(self, path: Path, stamp: Mapping[str, str]) -> None:
+        """Write the roster, durably, with what every file of its run says about itself."""
+        content = {"terms": self.terms, "members": [member.model_dump() for member in self.members], **stamp}
         write_atomically(path, json.dumps(content, indent=1) + "\n")
 
     @classmethod

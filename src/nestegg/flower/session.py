@@ -2,7 +2,7 @@
 
 terms.json              what was agreed on
 roster.json             who is in it
-ledger.db               what it has spent, unless another ledger pays
+private/ledger.db       what it has spent, and exactly when, unless another ledger pays
 checkpoint.safetensors  the model after the last round
 rounds.jsonl            a line a round
 model.safetensors       the model at the end
@@ -11,7 +11,7 @@ model.safetensors       the model at the end
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import INFO
@@ -25,15 +25,16 @@ from flwr.supercore import log
 from flwr.supercore.exit import ExitCode
 from torch import Tensor
 
+from nestegg.config import own_ledger
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
 from nestegg.flower.arrays import ArrayLayout
 from nestegg.flower.enrolment import Enrolment, Roster
-from nestegg.flower.terms import Order, Terms, constant_scale
+from nestegg.flower.terms import Order, Terms
 from nestegg.ledger import Ledger, RunBooks
-from nestegg.planning import Plan
 from nestegg.runs.folder import StateFolder, packed
 from nestegg.runs.payment import new_run_name
+from nestegg.runs.private import make_private
 
 
 class PreconditionUnmet(AppExitException):
@@ -86,21 +87,25 @@ class Session:
     @contextmanager
     def begin(
         cls,
-        plan: Plan,
         folder: Path,
-        ledger: str | None,
-        clipping: str,
-        colluders: int,
-        clip_scale: Sequence[float] | None,
+        offer: Callable[[str], Terms],
         *,
+        ledger: str | None,
         initial_arrays: ArrayRecord,
     ) -> Iterator[Session]:
-        """Begin a run in a folder, or go on with the one that is there."""
+        """Begin a run in a folder, or go on with the one that is there.
+
+        Args:
+            folder: of the run.
+            offer: makes the terms of a run from its name.
+            ledger: URL of the ledger that pays, by default one in the folder.
+            initial_arrays: the model before the first round.
+        """
         make_folder("folder", folder)
+        make_private(folder)
         state = StateFolder(folder)
-        with state.locked(), Ledger(ledger or folder / "ledger.db") as books:
-            terms = _agreed(folder, plan, clipping, colluders, constant_scale(plan.rounds, clip_scale))
-            yield cls(state, books, terms, initial_arrays)
+        with state.locked(), Ledger(ledger or own_ledger(folder)) as books:
+            yield cls(state, books, _agreed(folder, offer), initial_arrays)
 
     @property
     def done(self) -> int:
@@ -118,12 +123,13 @@ class Session:
         else:
             self.roster = self.enrolment.wait(grid, timeout)
             self.enrolment.close(self.roster)
-            self.roster.save(path)
+            self.roster.save(path, self.terms.stamp)
         if self.roster.terms != self.terms.digest:
             raise InputError(f"{path} is the roster of other terms.")
         name = self.terms.run
         if not self._ledger.has_run(name):
-            self._ledger.begin(name, self.terms.plan, self.roster.clients, self.roster.budgets)
+            members, budgets, note = self.roster.clients, self.roster.budgets, self.terms.note
+            self._ledger.begin(name, self.terms.plan, members, budgets, note=note)
         self.books = self._ledger.books(name)
         for sentence in self.books.reconcile(self._results):
             log(INFO, sentence)
@@ -139,12 +145,13 @@ class Session:
     def release(self, round_: int, claim: str, update: Tensor) -> ArrayRecord:
         """The model with an update, once its checkpoint is written and the ledger says that it is out."""
         model = self._model + update
-        facts = {"round": round_, "terms": self.terms.digest, "layout": self.layout.digest, "results": self._results}
+        terms, layout = self.terms.digest, self.layout.digest
+        facts = {"round": round_, "terms": terms, "layout": layout, "results": self._results, **self.terms.stamp}
         result = self._folder.save_checkpoint({"model": model}, facts)
         self.books.release(round_, claim, result)
         self._model, self._results = model, [*self._results, result]
         self.arrays = self.layout.with_vector(self.arrays, model)
-        self._folder.append_line(json.dumps({"round": round_, **self.spent(round_)}))
+        self._folder.append_line(json.dumps({"round": round_, **self.spent(round_), **self.terms.stamp}))
         return self.arrays
 
     def spent(self, round_: int) -> dict[str, float]:
@@ -158,7 +165,8 @@ class Session:
         """Write the model, if the last round is out."""
         if self.done == self.terms.plan.rounds:
             arrays = {name: torch.from_numpy(array.numpy().copy()) for name, array in self.arrays.items()}
-            write_atomically(self._folder.path / "model.safetensors", packed(arrays, {"terms": self.terms.digest}))
+            facts = {"terms": self.terms.digest, **self.terms.stamp}
+            write_atomically(self._folder.path / "model.safetensors", packed(arrays, facts))
 
     def _restore(self) -> None:
         saved = self._folder.load_checkpoint()
@@ -175,19 +183,19 @@ class Session:
         log(INFO, "Going on after round %d.", self.done)
 
 
-def _agreed(folder: Path, plan: Plan, clipping: str, colluders: int, clip_scale: tuple[float, ...]) -> Terms:
-    """The terms in a folder, which must be those asked for; new ones where there are none."""
+def _agreed(folder: Path, offer: Callable[[str], Terms]) -> Terms:
+    """The terms in a folder, which must be those on offer; new ones where there are none."""
     path = folder / "terms.json"
     if not path.exists():
-        terms = Terms(new_run_name(folder), plan, clipping, colluders, clip_scale)
+        terms = offer(new_run_name(folder))
         write_atomically(path, terms.text + "\n")
         return terms
     try:
         agreed = Terms.parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeError) as error:
         raise InputError(f"{path} cannot be read: {error}.") from None
-    if Terms(agreed.run, plan, clipping, colluders, clip_scale).digest != agreed.digest:
+    if offer(agreed.run).digest != agreed.digest:
         raise InputError(
-            f"{folder} holds a run with other terms: another plan, clipping or scale. Give another folder."
+            f"{folder} holds a run with other terms: another plan, clipping, scale or randomness. Give another folder."
         )
     return agreed

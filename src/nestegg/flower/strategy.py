@@ -22,9 +22,10 @@ from nestegg.flower.aggregation import NoisySum
 from nestegg.flower.enrolment import IDENTITIES
 from nestegg.flower.exchange import exchange
 from nestegg.flower.session import OpenRound, PreconditionUnmet, Session
-from nestegg.flower.terms import METHODS
+from nestegg.flower.terms import METHODS, Terms, constant_scale
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
+from nestegg.release import stamp
 
 
 class PlannedStrategy(Strategy):
@@ -63,7 +64,7 @@ class PlannedStrategy(Strategy):
         one_of("plan.method", plan.method, METHODS)
         self.plan = plan
         self._folder, self._ledger = Path(folder), ledger
-        self._mechanics = (clipping, colluders, clip_scale)
+        self._mechanics = (clipping, colluders, constant_scale(plan.rounds, clip_scale))
         self._roster, self._identity = roster, one_of("identity", identity, IDENTITIES)
         self._patience = positive("enrolment_timeout", enrolment_timeout)
         self._randomness = randomness or Randomness(seed=0, reproducible=False)
@@ -128,12 +129,16 @@ class PlannedStrategy(Strategy):
             log(INFO, "Starting %s:", type(self).__name__)
             self.summary()
             with Session.begin(
-                self.plan, self._folder, self._ledger, *self._mechanics, initial_arrays=initial_arrays
+                self._folder, self._offer, ledger=self._ledger, initial_arrays=initial_arrays
             ) as session:
                 self._session = session
                 session.enrol(grid, self._identity, self._roster, self._patience)
                 session.check_rest()
                 return self._train(grid, last, timeout, train_config or ConfigRecord(), evaluate_fn)
+
+    def _offer(self, run: str) -> Terms:
+        """The terms of a run."""
+        return Terms(run, self.plan, *self._mechanics, stamp(self._randomness.reproducible).get("note"))
 
     def _train(
         self,
@@ -168,7 +173,7 @@ class PlannedStrategy(Strategy):
     ) -> list[Message]:
         """Pay for a round, draw its cohort, and make out an order to everybody in it (Algorithm 2, lines 4 and 5).
 
-        Every client is drawn by itself with its own rate, present or not. Nobody is a legal outcome.
+        Every client is drawn by itself with its own rate, present or not. An empty cohort is valid.
         """
         session = self._running
         claim = session.reserve(server_round)

@@ -55,6 +55,7 @@ class _TermsRecord(Section):
     clipping: str
     colluders: int
     clip_scale: list[float]
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ class Terms:
         colluders: clients against whose joint knowledge of their own noise the guarantee shall hold.
         clip_scale: a factor a round for clip norms and noise alike, which leaves privacy as it is: the learning rate
             λ_t where clip norms are norms of the accumulated gradient, and 1 where they are norms of the update.
+        note: that the run is not for release, where its noise follows from a seed.
     """
 
     run: str
@@ -75,6 +77,7 @@ class Terms:
     clipping: str
     colluders: int
     clip_scale: tuple[float, ...]
+    note: str | None = None
 
     def __post_init__(self) -> None:
         one_of("plan.method", self.plan.method, METHODS)
@@ -101,7 +104,7 @@ class Terms:
             )
         one_of("terms: format", record.format, (FORMAT,))
         plan = parse_plan(record.plan, "terms: plan")
-        return cls(record.run, plan, record.clipping, record.colluders, tuple(record.clip_scale))
+        return cls(record.run, plan, record.clipping, record.colluders, tuple(record.clip_scale), record.note)
 
     @cached_property
     def text(self) -> str:
@@ -113,6 +116,7 @@ class Terms:
             "clipping": self.clipping,
             "colluders": self.colluders,
             "clip_scale": list(self.clip_scale),
+            **self.stamp,
         }
         return json.dumps(content, sort_keys=True, allow_nan=False)
 
@@ -121,6 +125,11 @@ class Terms:
         """SHA-256 of all of it, the plan by its own digest: what a client holds on to."""
         content = json.loads(self.text) | {"plan": self.plan.digest}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def stamp(self) -> dict[str, str]:
+        """What every file of the run says about itself."""
+        return {} if self.note is None else {"note": self.note}
 
     def row(self, group: str) -> GroupPlan:
         """The plan of a group."""
