@@ -32,6 +32,7 @@ def test_everything_at_smoke_scale_and_again_from_its_cells(
             assert (tmp_path / "out" / f"{name}.{suffix}").stat().st_size > 0
     assert "not run" not in (tmp_path / "out" / "index.html").read_text()
     assert "a test of the program" in result.out
+    assert "cells of format 2 (noise on the lattice)" in result.out
 
     def refuse(config: Config) -> Cell:
         raise AssertionError("nothing is missing")
