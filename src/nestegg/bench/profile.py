@@ -16,8 +16,8 @@ from nestegg.bench.works import load_federation, recipe, write_work
 PARTS = {
     "training": "train_block",
     "of it shuffling": "orders",
-    "clipping and sum": "clipped_sum",
-    "noise": "add_noise",
+    "clipping and sum": "sum",
+    "noise": "noise",
     "sampling": "cohort",
 }
 _SHOWN, _LEAST = 8, 0.01
