@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from nestegg import InputError
+from nestegg.randomness import Randomness
 from nestegg.training import kernel
 
 from .federations import DENSE
@@ -76,6 +77,17 @@ def test_an_instruction_set_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(kernel.VARIABLE, "mmx")
     with pytest.raises(InputError, match=f"NESTEGG_KERNEL = 'mmx' is not among .*: {', '.join([*DENSE, 'none'])}\\."):
         kernel.load()
+
+
+def test_orders_are_those_of_numpy(library: kernel.Kernel) -> None:
+    clients, sizes, randomness = [3, 0, 70_000, 8], np.array([1, 2, 1000, 37]), Randomness(7, True)
+    starts = np.array([5, 0, 10, 2000])
+    ours = kernel.orders(library, randomness.order_key(9), clients, sizes, starts, 3)
+    theirs = randomness.orders(9, clients, sizes.tolist(), 3)
+    parts = [starts[c] + theirs[c, epoch, : sizes[c]] for c in range(4) for epoch in range(3)]
+    assert ours.tolist() == np.concatenate(parts).tolist()
+    with pytest.raises(ValueError, match="the kernel was given another number"):
+        kernel.orders(library, 1, clients, sizes[:3], starts, 3)
 
 
 def test_training_refuses_what_it_would_misread(library: kernel.Kernel) -> None:

@@ -47,13 +47,17 @@ class Randomness:
         key = np.random.SeedSequence((self.seed, int(purpose), round_, client + 1))
         return np.random.Generator(randomgen.AESCounter(key))
 
+    def order_key(self, round_: int) -> int:
+        """The key of a round's orders."""
+        return int(np.random.SeedSequence((self.seed, int(Purpose.SHUFFLE), round_)).generate_state(1, np.uint64)[0])
+
     def orders(self, round_: int, clients: Sequence[int], sizes: Sequence[int], epochs: int) -> NDArray[np.int64]:
         """The order in which clients take their samples in every epoch of a round: (clients, epochs, largest size).
 
         The first of each row are the client's own numbers, the rest is padding; they do not depend on whom a client is
         computed with. Orders are public, and drawn for all clients at once.
         """
-        key = np.random.SeedSequence((self.seed, int(Purpose.SHUFFLE), round_)).generate_state(1, np.uint64)
+        key = np.array([self.order_key(round_)], np.uint64)
         states = _outputs(key + np.array(clients, np.uint64) * _GOLDEN, 1)[:, 0]
         draws = _outputs(_outputs(states, epochs), max(sizes))
         missing = np.arange(draws.shape[2]) >= np.array(sizes)[:, None]

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from nestegg.mechanism import Layout
 from nestegg.randomness import Randomness
-from nestegg.training.kernel import Kernel, Network, Steps, train
+from nestegg.training.kernel import Kernel, Network, Steps, orders, train
 from nestegg.training.local import LocalTraining, Samples
 
 # Numbers in the updates of one block, about: enough to outweigh its call from Python. A block has some clients at
@@ -93,9 +93,8 @@ class DenseEngine:
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
         """The updates of a block, whose clients come the largest first."""
         training, sizes = self.training, self.sizes[block]
-        orders = self.randomness.orders(round_, block, sizes.tolist(), training.epochs)
-        real = np.broadcast_to(np.arange(orders.shape[2]) < sizes[:, None, None], orders.shape)
-        order = (orders + self.starts[block][:, None, None])[real]
+        key = self.randomness.order_key(round_)
+        order = orders(self.kernel, key, block, sizes, self.starts[block], training.epochs)
         batch = min(training.batch_size, int(sizes.max()))  # no client of the block has more in a batch
         steps = Steps(training.epochs, batch, rate, training.momentum)
         return train(self.kernel, model, self.network, self.samples, order, sizes, steps)

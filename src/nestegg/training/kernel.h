@@ -13,6 +13,7 @@
 #define exponential OWN(exponential)
 #define hyperbolic_tangent OWN(hyperbolic_tangent)
 #define differentiate OWN(differentiate)
+#define differentiate_one OWN(differentiate_one)
 #define pack OWN(pack)
 #define unpack OWN(unpack)
 #define network OWN(network)
@@ -114,16 +115,21 @@ INLINE void differentiate(float *outputs, int64_t batch, int64_t n, const float 
     for (int64_t i = 0; i < batch; i++) {
         float *out = outputs + i * padded(n), most = out[0], sum = 0.0f;
         for (int64_t j = 1; j < n; j++) most = out[j] > most ? out[j] : most;
-        for (int64_t j = 0; j < n; j += LANES) {
-            vector *z = (vector *)(out + j);
-            *z = exponential(n == 1 ? (vector){0} - *z : *z - most, 0.0f);
-        }
+        for (int64_t j = 0; j < n; j += LANES) *(vector *)(out + j) = exponential(*(vector *)(out + j) - most, 0.0f);
         for (int64_t j = 0; j < n; j++) sum += out[j];
-        for (int64_t j = 0; j < n; j++) {
-            const float predicted = n == 1 ? 1.0f / (1.0f + out[j]) : out[j] / sum;
-            out[j] = (predicted - expected[i * width + j]) / (float)batch;
-        }
+        for (int64_t j = 0; j < n; j++) out[j] = (out[j] / sum - expected[i * width + j]) / (float)batch;
         for (int64_t j = n; j < padded(n); j++) out[j] = 0.0f;
+    }
+}
+
+/* The same for one output, of as many samples at a time as there are lanes. */
+INLINE void differentiate_one(float *outputs, int64_t batch, const float *expected, int64_t width) {
+    for (int64_t i = 0; i < batch; i += LANES) {
+        const int64_t samples = batch - i < LANES ? batch - i : LANES;
+        float z[LANES] = {0.0f}, *out = outputs + i * LANES;
+        for (int64_t j = 0; j < samples; j++) z[j] = out[j * LANES];
+        *(vector *)z = 1.0f / (1.0f + exponential(-*(vector *)z, 0.0f));
+        for (int64_t j = 0; j < samples; j++) out[j * LANES] = (z[j] - expected[(i + j) * width]) / (float)batch;
     }
 }
 
@@ -261,7 +267,9 @@ TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t
                     memcpy(net.inputs[0] + i * width, sample, (size_t)width * sizeof(float));
                 }
                 forward(&net, rows);
-                differentiate(net.delta[layers - 1], rows, units[layers], net.inputs[0] + units[0] + 1, width);
+                const float *expected = net.inputs[0] + units[0] + 1;
+                if (units[layers] == 1) differentiate_one(net.delta[layers - 1], rows, expected, width);
+                else differentiate(net.delta[layers - 1], rows, units[layers], expected, width);
                 backward(&net, rows, rate, momentum);
             }
         updates += unpack(model, units, layers, net.weights[0], updates);

@@ -146,6 +146,43 @@ def train(
     return updates
 
 
+def orders(
+    kernel: Kernel,
+    key: int,
+    clients: Sequence[int],
+    sizes: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    epochs: int,
+) -> NDArray[np.int64]:
+    """Return the orders of `Randomness.orders`, client by client and epoch by epoch, as one sequence.
+
+    Args:
+        kernel: that draws them.
+        key: of the round.
+        clients: their numbers.
+        sizes: samples of every client.
+        starts: the number of each client's first sample.
+        epochs: L.
+    """
+    numbers, sizes, starts = (np.ascontiguousarray(part, np.int64) for part in (clients, sizes, starts))
+    if not len(numbers) == len(sizes) == len(starts):
+        raise ValueError("the kernel was given another number of sizes or starts than of clients")
+    order = np.empty(int(sizes.sum()) * epochs, np.int64)
+    whole = ctypes.c_int64
+    failed = kernel.library.nestegg_orders(
+        ctypes.c_uint64(key),
+        _at(numbers.ctypes.data),
+        _at(sizes.ctypes.data),
+        _at(starts.ctypes.data),
+        whole(len(numbers)),
+        whole(epochs),
+        _at(order.ctypes.data),
+    )
+    if failed:
+        raise MemoryError("not enough memory to shuffle a client's samples")
+    return order
+
+
 def add_clipped(
     kernel: Kernel,
     updates: Tensor,
