@@ -231,8 +231,11 @@ class PlannedStrategy(Strategy):
     def _cohort(self, round_: int) -> list[int]:
         rates = {row.group.name: row.sampling_rate[round_ - 1] for row in self.plan.groups}
         own = np.array([rates[member.group] for member in self._running.roster.members])
-        draws = self._randomness.stream(Purpose.COHORT, round_).random(len(own))
-        return [int(client) for client in np.flatnonzero(draws < own)]
+        draws, absent = (
+            self._randomness.stream(Purpose.COHORT, round_).random(len(own)),
+            self._running.books.withdrawn(),
+        )
+        return [int(client) for client in np.flatnonzero(draws < own) if int(client) not in absent]
 
     @property
     def _running(self) -> Session:

@@ -85,7 +85,7 @@ class Task:
             folder.write_lines(lines)
             while state.round < self.plan.rounds:
                 claim = payment.reserve(state.round + 1)
-                state, report = self.federation.step(state)
+                state, report = self.federation.step(state, payment.withdrawn())
                 lines.append(self._line(report))
                 results.append(self._save(folder, state, lines[-1], results))
                 payment.release(state.round, claim, results[-1])

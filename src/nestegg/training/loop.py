@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -156,15 +156,21 @@ class Federation:
         vector = self.layout.flatten(self.model)
         return State(0, vector, self.plan.clip_norm, torch.zeros_like(vector))
 
-    def step(self, state: State) -> tuple[State, RoundReport]:
-        """One round, and how good its model is on the public test data."""
+    def step(self, state: State, absent: Collection[int] = ()) -> tuple[State, RoundReport]:
+        """One round, and how good its model is on the public test data; see `round`."""
         started = time.perf_counter()
-        state, report = self.round(state)
+        state, report = self.round(state, absent)
         accuracy, loss = self.evaluate(state.model)
         return state, replace(report, accuracy=accuracy, loss=loss, private_seconds=time.perf_counter() - started)
 
-    def round(self, state: State) -> tuple[State, RoundReport]:
-        """One round: sample, train, clip, noise, sum, update (Algorithm 2, lines 4 to 9)."""
+    def round(self, state: State, absent: Collection[int] = ()) -> tuple[State, RoundReport]:
+        """One round: sample, train, clip, noise, sum, update (Algorithm 2, lines 4 to 9).
+
+        Args:
+            state: after the round before.
+            absent: clients who have withdrawn. They are never sampled, their shares of noise are made up, and the
+                denominator stays the plan's.
+        """
         t, plan = state.round, self.plan
         rate = self.training.rate(t + 1, plan.rounds)
         unit = rate if self.mechanics.clip_unit == "gradient" else 1.0
@@ -175,7 +181,7 @@ class Federation:
         layers = self.layout.layers if self.mechanics.clipping == "per-layer" else None
         clipping = Clipping(norms * unit, layers, lattice.step if lattice else 0.0)
 
-        cohort = self.cohort(t + 1)
+        cohort = [client for client in self.cohort(t + 1) if client not in absent]
         total = torch.zeros_like(state.model, dtype=torch.float64)
         broken, bits = 0, 0.0
         for part in self.workers.sums(state.model, cohort, t + 1, rate, clipping):
