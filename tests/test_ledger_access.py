@@ -44,15 +44,21 @@ TAMPERINGS = {
     "a replaced plan": "UPDATE plans SET content = (SELECT content FROM plans WHERE digest <> 'D') WHERE digest = 'D'",
     "a removed plan": "DELETE FROM plans WHERE digest = 'D'",
     "a moved head": "UPDATE head SET entry = 6",
-    "a budget after the end": "INSERT INTO budgets VALUES (1, 1000000, 99.0, 0.1)",
+    "a budget after the end": "INSERT INTO budgets VALUES (1, 1000000, 99.0, 0.1, 'fixed', NULL)",
     "a charge after the end": "INSERT INTO charges VALUES (1000000, 1, 0.5, 2.0)",
     "a run from nowhere": "INSERT INTO runs VALUES (3, 'sunday')",
     "a group from nowhere": "INSERT INTO groups VALUES (9, 2, 'nobody')",
-    "a member from nowhere": "INSERT INTO members VALUES (1, 9)",
+    "a member from nowhere": "INSERT INTO members VALUES (1, 9, 7)",
     "a client from nowhere": "INSERT INTO clients VALUES (9, 'zoe')",
     "a charge before the beginning": "INSERT INTO charges VALUES (0, 1, 0.5, 2.0)",
-    "a budget before the beginning": "INSERT INTO budgets VALUES (1, 0, 99.0, 0.1)",
-    "a budget of nobody": "INSERT INTO budgets VALUES (77, 1, 5.0, 0.1)",
+    "a budget before the beginning": "INSERT INTO budgets VALUES (1, 0, 99.0, 0.1, 'fixed', NULL)",
+    "a budget of nobody": "INSERT INTO budgets VALUES (77, 1, 5.0, 0.1, 'fixed', NULL)",
+    "another rule": "UPDATE budgets SET rule = 'gaussian' WHERE client = 1",
+    "a rule as of version 1": "UPDATE budgets SET rule = NULL WHERE client = 1",
+    "another order": "UPDATE budgets SET renyi_order = 9.0 WHERE client = 1",
+    "a member in another place": "UPDATE members SET place = 3 WHERE client = 1",
+    "a member without a place": "UPDATE members SET place = NULL WHERE client = 1",
+    "a withdrawal from nowhere": "INSERT INTO withdrawals VALUES (1, 3)",
 }
 
 
@@ -118,7 +124,7 @@ def test_other_databases_are_refused(url: str) -> None:
         connection.execute(text("UPDATE head SET version = 7"))
     engine.dispose()
     for read_only in (False, True):
-        with pytest.raises(InputError, match="is a ledger of version 7; this nestegg knows versions up to 1"):
+        with pytest.raises(InputError, match="is a ledger of version 7; this nestegg knows versions up to 2"):
             Ledger(url, read_only)
 
 
@@ -148,18 +154,18 @@ def test_an_older_ledger_is_migrated_after_a_backup(url: str, tmp_path: Path, mo
         Ledger(url, read_only=True)
     with pytest.raises(ZeroDivisionError):
         Ledger(url)
-    (backup,) = tmp_path.glob("*.version-1.backup")
+    (backup,) = tmp_path.glob("*.version-2.backup")
     backup.unlink()
-    monkeypatch.setattr(tables, "MIGRATIONS", (tables.MIGRATIONS[0], notes))
+    monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS[:2], notes))
     with Ledger(url) as ledger:
         assert ledger.verify()[0] == head
         with ledger._database.reading() as connection:
             assert "notes" in tables_in(connection)
             assert "halfway" not in tables_in(connection)
-            assert tables.version_of(connection, "it") == 2
+            assert tables.version_of(connection, "it") == 3
     Ledger(url).close()  # once only
-    (backup,) = tmp_path.glob("*.version-1.backup")
-    monkeypatch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:1])
+    (backup,) = tmp_path.glob("*.version-2.backup")
+    monkeypatch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:2])
     with Ledger(f"sqlite:///{backup}", read_only=True) as ledger:
         assert ledger.verify()[0] == head
 
@@ -301,14 +307,15 @@ def test_the_chain_can_be_checked_by_anybody(tmp_path: Path) -> None:
             ).fetchall()
             if fields[1] == "budgets":
                 rows = database.execute(
-                    "SELECT name, epsilon, delta FROM budgets NATURAL JOIN clients WHERE entry = ? ORDER BY client",
+                    "SELECT name, epsilon, delta, rule, renyi_order FROM budgets NATURAL JOIN clients "
+                    "WHERE entry = ? ORDER BY client",
                     [entry],
                 ).fetchall()
             elif fields[1] == "run":
                 rows = database.execute("SELECT name FROM runs").fetchall()
                 rows += database.execute('SELECT "group", name FROM groups ORDER BY "group"').fetchall()
                 rows += database.execute(
-                    'SELECT "group", name FROM members NATURAL JOIN clients ORDER BY "group", client'
+                    'SELECT "group", name, place FROM members NATURAL JOIN clients ORDER BY "group", client'
                 ).fetchall()
             lines = [previous, dumps(fields), *map(dumps, rows)]
             previous = sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
@@ -319,14 +326,15 @@ def test_budgets_rise_and_fall_but_not_below_what_is_spent(url: str) -> None:
     with begun(url) as (ledger, books):
         spend(books, 6)
         before = ledger.verify()[0]
+        given = {"eve": Budget(1.0), "bob": Budget(7.0), "ada": Budget(3.0)}
         with pytest.raises(
             InputError, match=r"client 'ada': epsilon = 3 at delta = 1e-05 is below what it has spent, 5"
         ):
-            ledger.set_budgets({"eve": Budget(1.0), "bob": Budget(7.0), "ada": Budget(3.0)})
+            ledger.set_budgets(given, reason="their wish", new=True)
         assert ledger.verify()[0] == before
         with pytest.raises(InputError, match="knows no client 'eve'"):
             ledger.account("eve")
-        ledger.set_budgets({"ada": Budget(5.5), "bob": Budget(7.0)})
+        ledger.set_budgets({"ada": Budget(5.5), "bob": Budget(7.0)}, reason="their wish")
         assert [ledger.account(name).budget.epsilon for name in ("ada", "bob", "dan")] == [5.5, 7.0, 12.0]
         assert [account.example for account in ledger.accounts()] == ["ada", "bob", "cleo"]
 
@@ -335,6 +343,6 @@ def test_a_budget_that_falls_meanwhile_counts_at_once(url: str) -> None:
     with begun(url) as (ledger, books):
         books.release(1, books.reserve(1), "")
         spent = ledger.account("ada").epsilon
-        ledger.set_budgets({"ada": Budget(spent * 1.001)})
+        ledger.set_budgets({"ada": Budget(spent * 1.001)}, reason="her wish")
         with pytest.raises(BudgetError, match="'ada'"):
             books.reserve(2)

@@ -130,8 +130,9 @@ def changed(config: Config, section: str, **values: Any) -> Config:
 
 
 def ledger_of(config: Config, folder: Path) -> str | Path:
-    """The ledger of a run in a folder: the URL it names, or its own file."""
-    return config.ledger.url or folder / "ledger.db"
+    """The ledger of a run in a folder: the URL it names, or its own file, which older runs have beside the others."""
+    older = folder / "ledger.db"
+    return config.ledger.url or (older if older.exists() else folder / "private" / "ledger.db")
 
 
 def to_toml(config: Config) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from nestegg.flower.terms import Order, Terms, constant_scale
 from nestegg.ledger import Ledger, RunBooks
 from nestegg.planning import Plan
 from nestegg.runs.folder import StateFolder, packed
-from nestegg.runs.payment import new_run_name
+from nestegg.runs.payment import new_run_name, own_rule
 
 
 class PreconditionUnmet(AppExitException):
@@ -75,8 +75,10 @@ class Session:
     books: RunBooks
     enrolment: Enrolment
 
-    def __init__(self, folder: StateFolder, ledger: Ledger, terms: Terms, initial_arrays: ArrayRecord) -> None:
-        self._folder, self._ledger, self.terms = folder, ledger, terms
+    def __init__(
+        self, folder: StateFolder, ledger: Ledger, terms: Terms, initial_arrays: ArrayRecord, *, rule: str | None
+    ) -> None:
+        self._folder, self._ledger, self.terms, self._rule = folder, ledger, terms, rule
         self.layout, self.arrays = ArrayLayout.of(initial_arrays), initial_arrays
         self._model = self.layout.flatten(initial_arrays)
         self._results: list[str] = []
@@ -100,7 +102,7 @@ class Session:
         state = StateFolder(folder)
         with state.locked(), Ledger(ledger or folder / "ledger.db") as books:
             terms = _agreed(folder, plan, clipping, colluders, constant_scale(plan.rounds, clip_scale))
-            yield cls(state, books, terms, initial_arrays)
+            yield cls(state, books, terms, initial_arrays, rule=own_rule(plan) if ledger is None else None)
 
     @property
     def done(self) -> int:
@@ -123,7 +125,7 @@ class Session:
             raise InputError(f"{path} is the roster of other terms.")
         name = self.terms.run
         if not self._ledger.has_run(name):
-            self._ledger.begin(name, self.terms.plan, self.roster.clients, self.roster.budgets)
+            self._ledger.begin(name, self.terms.plan, self.roster.clients, self.roster.budgets, rule=self._rule)
         self.books = self._ledger.books(name)
         for sentence in self.books.reconcile(self._results):
             log(INFO, sentence)

@@ -9,10 +9,11 @@ from nestegg.config import Config, changed, check_method_keys
 from nestegg.errors import InputError
 from nestegg.ledger import RunBooks
 from nestegg.planning import Plan
+from nestegg.release import NOT_FOR_RELEASE
 from nestegg.roster import make_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
-from nestegg.runs.task import NOT_FOR_RELEASE, OnRound, Say, Task, config_digest, resolved
+from nestegg.runs.task import OnRound, Say, Task, config_digest, resolved
 from nestegg.training import AdaptiveClipping
 
 __all__ = ["NOT_FOR_RELEASE", "RunFolder", "Task", "replan_run", "resume_run", "rounds_left", "start_run"]

@@ -2,7 +2,7 @@
 
 config.toml         the configuration, with every default written out
 plan.json           the plan in force, with its digest; plans before it are in plans/
-ledger.db           what the run has spent, unless the configuration names a ledger
+private/ledger.db   what the run has spent, unless the configuration names a ledger
 rounds.jsonl        a line a round
 checkpoint.safetensors  the state after the last round
 summary.json, model.safetensors, report.html, *.png     at the end

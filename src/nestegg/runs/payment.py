@@ -11,8 +11,10 @@ from typing import Protocol
 
 from nestegg.config import Config, ledger_of
 from nestegg.errors import InputError
+from nestegg.files import make_folder
 from nestegg.ledger import Account, Ledger
 from nestegg.planning import Plan
+from nestegg.release import NOT_FOR_RELEASE
 from nestegg.roster import make_roster
 
 
@@ -38,6 +40,9 @@ class Payment(Protocol):
 
     def reserve(self, round_: int) -> str:
         """Pay for a round."""
+
+    def withdrawn(self) -> frozenset[int]:
+        """Who has withdrawn, by place among the members, and must not be sampled; asked after `reserve`."""
 
     def release(self, round_: int, claim: str, result: str) -> None:
         """The round is out."""
@@ -68,6 +73,10 @@ class NoPayment:
         """Nothing is charged."""
         return ""
 
+    def withdrawn(self) -> frozenset[int]:
+        """There is no ledger to withdraw from."""
+        return frozenset()
+
     def release(self, round_: int, claim: str, result: str) -> None:
         """Nothing is recorded."""
 
@@ -91,16 +100,26 @@ def check_ledger(config: Config, plan: Plan) -> None:
     Ledger(config.ledger.url).close()
 
 
+def own_rule(plan: Plan) -> str:
+    """The rule of accounts in a run's own ledger: it holds one plan, which depends on no result."""
+    return "gaussian" if plan.accountant == "gaussian" else "fixed"
+
+
 @contextmanager
 def paying(config: Config, folder: Path, plan: Plan) -> Iterator[Payment]:
     """The books of a run, which begins here if its ledger does not know it."""
     if plan.method == "fedavg":
         yield NoPayment(plan)
         return
-    with Ledger(ledger_of(config, folder)) as ledger:
+    where = ledger_of(config, folder)
+    if isinstance(where, Path):
+        make_folder("folder", where.parent, mode=0o700)
+    with Ledger(where) as ledger:
         name = config.ledger.run or ""
         if ledger.has_run(name):
             yield ledger.books(name)
         else:
             roster = make_roster(config)
-            yield ledger.begin(name, plan, roster.clients, roster.budgets)
+            rule = own_rule(plan) if config.ledger.url is None else None
+            note = NOT_FOR_RELEASE if config.training.reproducible else None
+            yield ledger.begin(name, plan, roster.clients, roster.budgets, rule=rule, note=note)

@@ -21,11 +21,11 @@ from nestegg.ledger import Account
 from nestegg.models import make_model
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
+from nestegg.release import NOT_FOR_RELEASE
 from nestegg.runs.folder import RunFolder, packed
 from nestegg.runs.payment import Payment
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, State
 
-NOT_FOR_RELEASE = "reproducible run: its noise follows from the seed, so it is not for release"
 NETWORKS = {"digits": "mlp", "adult": "mlp", "mnist": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet20"}
 
 OnRound = Callable[[RoundReport], None]
