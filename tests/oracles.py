@@ -44,6 +44,24 @@ def epsilon_from_rdp(orders: list[float], rdp: list[float], delta: float) -> flo
     return max(min(candidates), 0.0)
 
 
+def gaussian_delta(mu: float, epsilon: float) -> float:
+    """δ(ε) of the Gaussian mechanism with sensitivity μ and noise 1, from two tails, with 60 digits."""
+    with mp.workdps(60):
+        m, e = mp.mpf(mu), mp.mpf(epsilon)
+        return float(mp.ncdf(m / 2 - e / m) - mp.exp(e) * mp.ncdf(-m / 2 - e / m))
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest ε of the same at a δ, by bisection."""
+    low, high = 0.0, mu * mu / 2 + mu * math.sqrt(2 * math.log(1 / delta))
+    if gaussian_delta(mu, 0.0) <= delta:
+        return 0.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
+    return low
+
+
 def rdp_per_round_by_recursion(
     total: float, rounds: int, transition: int, saving_rate: float, spending_rate: float
 ) -> list[float]:

@@ -6,14 +6,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant
+from opacus.accountants.analysis.gdp import eps_from_mu
 from opacus.accountants.analysis.rdp import get_privacy_spent
 
-from nestegg.accounting import ORDERS, Charge, PldAccountant, RdpAccountant, compose, smallest_noise
+from nestegg import InputError
+from nestegg.accounting import (
+    ORDERS,
+    Charge,
+    GaussianAccountant,
+    GaussianSpending,
+    PldAccountant,
+    RdpAccountant,
+    compose,
+    filter_order,
+    gaussian_allowance,
+    renyi_account,
+    smallest_noise,
+)
 
-from .oracles import epsilon_from_rdp
+from .oracles import epsilon_from_rdp, gaussian_delta, gaussian_epsilon, rdp_by_quadrature
 
 DELTA = 1e-5
 
@@ -23,6 +38,9 @@ class AccountantContract:
 
     accountant: Any
     rounding: float  # how much the same releases may differ when they are composed in another way
+    rates: tuple[float, float, float] = (0.4, 0.5, 0.9)  # that the accountant knows
+    targets: tuple[float, ...] = (1.0, 10.0, 30.0)  # that it can meet
+    large_delta = 0.1  # at which next to nothing costs nothing
 
     def epsilon(self, *charges: Charge, delta: float = DELTA) -> float:
         return float(compose(self.accountant, charges).epsilon(delta)[0])
@@ -32,41 +50,46 @@ class AccountantContract:
         assert self.epsilon(Charge(0.0, 1.0, 100)) == 0.0
 
     def test_composition_is_commutative_and_counts(self) -> None:
-        a, b = Charge(0.5, 2.5), Charge(0.9, 2.0)
+        _, low, high = self.rates
+        a, b = Charge(low, 2.5), Charge(high, 2.0)
         assert self.epsilon(a, b) == pytest.approx(self.epsilon(b, a), rel=self.rounding)
-        assert self.epsilon(a, a, b, a) == pytest.approx(self.epsilon(Charge(0.5, 2.5, 3), b), rel=self.rounding)
+        assert self.epsilon(a, a, b, a) == pytest.approx(self.epsilon(Charge(low, 2.5, 3), b), rel=self.rounding)
 
     def test_more_rounds_cost_more_and_more_noise_costs_less(self) -> None:
-        assert self.epsilon(Charge(0.5, 2.0, 5)) < self.epsilon(Charge(0.5, 2.0, 6))
-        assert self.epsilon(Charge(0.5, 2.1, 5)) < self.epsilon(Charge(0.5, 2.0, 5))
-        assert self.epsilon(Charge(0.4, 2.0, 5)) < self.epsilon(Charge(0.5, 2.0, 5))
+        lower, low, _ = self.rates
+        assert self.epsilon(Charge(low, 2.0, 5)) < self.epsilon(Charge(low, 2.0, 6))
+        assert self.epsilon(Charge(low, 2.1, 5)) < self.epsilon(Charge(low, 2.0, 5))
+        assert self.epsilon(Charge(lower, 2.0, 5)) < self.epsilon(Charge(low, 2.0, 5)) or lower == low
 
     def test_delta_and_epsilon_are_inverse(self) -> None:
-        spent = compose(self.accountant, [Charge(0.5, 2.5, 12), Charge(0.9, 2.0, 13)])
+        _, low, high = self.rates
+        spent = compose(self.accountant, [Charge(low, 2.5, 12), Charge(high, 2.0, 13)])
         epsilon = float(spent.epsilon(DELTA)[0])
         assert float(spent.delta(epsilon)[0]) == pytest.approx(DELTA, rel=1e-3)
         assert float(spent.delta(2 * epsilon)[0]) < DELTA
 
     def test_epsilon_never_falls_below_zero(self) -> None:
-        assert self.epsilon(Charge(0.01, 50.0, 1), delta=0.9) == 0.0
-        assert self.epsilon(Charge(0.01, 50.0, 1), delta=0.1) == 0.0
+        weak = Charge(0.01 if self.rates[0] < 1.0 else 1.0, 50.0)
+        assert self.epsilon(weak, delta=0.9) == 0.0
+        assert self.epsilon(weak, delta=self.large_delta) == 0.0
 
     def test_rows_are_independent(self) -> None:
-        batch = self.accountant.spend(np.array([0.5, 0.9]), np.array([2.0, 3.0])) * np.array([3, 5])
+        _, low, high = self.rates
+        batch = self.accountant.spend(np.array([low, high]), np.array([2.0, 3.0])) * np.array([3, 5])
         assert batch.epsilon(DELTA) == pytest.approx(
-            [self.epsilon(Charge(0.5, 2.0, 3)), self.epsilon(Charge(0.9, 3.0, 5))], rel=self.rounding
+            [self.epsilon(Charge(low, 2.0, 3)), self.epsilon(Charge(high, 3.0, 5))], rel=self.rounding
         )
         swapped = batch.replaced(np.array([0]), batch.rows(np.array([1])))
         assert swapped.epsilon(DELTA)[0] == batch.epsilon(DELTA)[1]
 
-    @pytest.mark.parametrize("target", [1.0, 10.0, 30.0])
-    def test_calibration_is_safe_and_tight(self, target: float) -> None:
-        noise = float(smallest_noise(self.accountant, q=0.9, count=25, target=target, delta=DELTA)[0])
-        spent = self.epsilon(Charge(0.9, noise, 25))
-        assert target * (1.0 - 2.0 * self.accountant.rtol) <= spent <= target
+    def test_calibration_is_safe_and_tight(self) -> None:
+        for target in self.targets:
+            noise = float(smallest_noise(self.accountant, q=self.rates[2], count=25, target=target, delta=DELTA)[0])
+            spent = self.epsilon(Charge(self.rates[2], noise, 25))
+            assert target * (1.0 - 2.0 * self.accountant.rtol) <= spent <= target
 
     def test_a_target_that_no_noise_meets_is_infinite_noise(self) -> None:
-        assert np.isinf(smallest_noise(self.accountant, q=0.9, count=1000, target=1e-6, delta=DELTA)[0])
+        assert np.isinf(smallest_noise(self.accountant, q=self.rates[2], count=10**6, target=1e-6, delta=1e-9)[0])
 
 
 class TestRdp(AccountantContract):
@@ -128,6 +151,97 @@ class TestRdp(AccountantContract):
         together = smallest_noise(self.accountant, 0.7, 40, targets, DELTA)
         alone = [smallest_noise(self.accountant, 0.7, 40, target, DELTA)[0] for target in targets]
         assert together == pytest.approx(alone, rel=1e-8)
+
+
+class TestRenyi(AccountantContract):
+    """One order, fixed with the budget: the account of a filter, which also holds where plans follow results."""
+
+    accountant = renyi_account(filter_order(10.0, DELTA))
+    rounding = 1e-12
+    targets = (10.0, 30.0)  # the conversion at one order alone costs 3.94
+    large_delta = 0.5
+
+    def test_the_order_is_the_best_at_rate_1_and_above_what_the_conversion_costs(self) -> None:
+        for epsilon in (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0):
+            noise = {
+                order: float(smallest_noise(renyi_account(order), 1.0, 25, epsilon, DELTA)[0]) for order in ORDERS[::5]
+            }
+            chosen = float(smallest_noise(renyi_account(filter_order(epsilon, DELTA)), 1.0, 25, epsilon, DELTA)[0])
+            assert chosen <= min(noise.values()) * (1.0 + 1e-9) or chosen == pytest.approx(0.1)
+
+    @pytest.mark.parametrize(
+        ("q", "price"), [(1.0, 10.0), (0.9, 10.0), (0.7, 10.02), (0.5, 10.13), (0.3, 10.67), (0.1, 18.29)]
+    )
+    def test_the_price_of_one_order(self, q: float, price: float) -> None:
+        """ε by the one order of what is 10 by the best one, the curve by 40-digit quadrature."""
+        noise = float(smallest_noise(RdpAccountant(), q, 25, 10.0, DELTA)[0])
+        order = filter_order(10.0, DELTA)
+        assert order == 3.4
+        assert self.epsilon(Charge(q, noise, 25)) == pytest.approx(price, abs=0.006)
+        oracle = 25 * order / (2 * noise**2) if q == 1.0 else 25 * rdp_by_quadrature(q, noise, order)
+        assert self.epsilon(Charge(q, noise, 25)) == pytest.approx(epsilon_from_rdp([order], [oracle], DELTA), rel=1e-9)
+
+    @settings(deadline=None, max_examples=50)
+    @given(
+        epsilon=st.floats(0.01, 300.0), delta=st.floats(1e-12, 0.1), q=st.floats(0.01, 1.0), sigma=st.floats(0.3, 30)
+    )
+    def test_within_the_budget_is_within_the_filters_bound(
+        self, epsilon: float, delta: float, q: float, sigma: float
+    ) -> None:
+        """The condition of Feldman and Zrnic, written out: Σ ρ(α) ≤ ε − log((α−1)/α) + (log δ + log α)/(α−1)."""
+        a = filter_order(epsilon, delta)
+        bound = epsilon - np.log((a - 1.0) / a) + (np.log(delta) + np.log(a)) / (a - 1.0)
+        spent = renyi_account(a).spend(q, sigma) * 7
+        if abs(spent.values[0, 0] - bound) > 1e-9 * abs(bound):
+            assert (spent.values[0, 0] <= bound) == (spent.epsilon(delta)[0] <= epsilon) or bound < 0.0
+
+
+class TestGaussian(AccountantContract):
+    accountant = GaussianAccountant()
+    rounding = 1e-12
+    rates = (1.0, 1.0, 1.0)
+
+    @pytest.mark.parametrize("delta", [0.5, 0.1, 1e-2, 1e-5, 1e-9, 1e-16, 1e-30])
+    @pytest.mark.parametrize("mu", [1e-5, 1e-3, 0.05, 0.4, 1.0, 2.0, 6.0, 30.0, 1e3, 1e4])
+    def test_never_below_the_truth_and_hardly_above(self, mu: float, delta: float) -> None:
+        """Against 60 digits."""
+        spent = GaussianSpending(np.array([mu]) ** 2)
+        epsilon = float(spent.epsilon(delta)[0])
+        truth = gaussian_epsilon(np.sqrt(np.square(mu)), delta)
+        assert truth <= epsilon <= truth * (1.0 + 1e-9) + 1e-12
+        if epsilon > 0.0:
+            true_delta = gaussian_delta(mu, epsilon)
+            assert true_delta <= float(spent.delta(epsilon)[0]) <= true_delta * (1.0 + 1e-6)
+
+    @settings(deadline=None, max_examples=40)
+    @given(epsilon=st.floats(1e-3, 300.0), delta=st.floats(1e-15, 0.3))
+    def test_the_allowance_is_safe_and_tight(self, epsilon: float, delta: float) -> None:
+        allowed = gaussian_allowance(epsilon, delta)
+        assert gaussian_delta(allowed**0.5, epsilon) <= delta
+        assert gaussian_delta((allowed * (1.0 + 1e-8)) ** 0.5, epsilon) > delta
+        assert GaussianSpending(np.array([allowed * (1.0 - 1e-12)])).epsilon(delta)[0] <= epsilon
+
+    def test_25_rounds_at_10(self) -> None:
+        """What schedules gain at rate 1: σ = 2.499 where RDP needs 2.648."""
+        exact = float(smallest_noise(self.accountant, 1.0, 25, 10.0, DELTA)[0])
+        assert exact == pytest.approx(2.499, abs=5e-4)
+        assert exact == pytest.approx((25 / gaussian_allowance(10.0, DELTA)) ** 0.5, rel=1e-8)
+        assert smallest_noise(RdpAccountant(), 1.0, 25, 10.0, DELTA)[0] == pytest.approx(2.648, abs=5e-4)
+
+    @pytest.mark.parametrize("charges", [[Charge(1.0, 2.5, 25)], [Charge(1.0, 1.0), Charge(1.0, 4.0, 30)]])
+    def test_agrees_with_three_other_implementations(self, charges: list[Charge]) -> None:
+        """Google's closed form of the Gaussian mechanism, its PLD, and Opacus' Gaussian accountant."""
+        ours = self.epsilon(*charges)
+        sigma = sum(count / sigma**2 for _, sigma, count in charges) ** -0.5
+        assert ours == pytest.approx(get_epsilon_gaussian(sigma, DELTA), rel=1e-6)
+        pld = float(compose(PldAccountant(1e-3), charges).epsilon(DELTA)[0])
+        assert ours <= pld <= ours * 1.001
+        assert ours == pytest.approx(float(eps_from_mu(mu=1.0 / sigma, delta=DELTA)), rel=1e-6)
+
+    @pytest.mark.parametrize("q", [1e-9, 0.5, 0.999999, 1.5, -1.0, float("nan")])
+    def test_it_knows_no_amplification(self, q: float) -> None:
+        with pytest.raises(InputError, match="must be 1 with accountant = 'gaussian'"):
+            self.accountant.spend([1.0, q], 2.0)
 
 
 class TestPld(AccountantContract):

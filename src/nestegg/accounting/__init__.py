@@ -2,6 +2,8 @@
 
 from nestegg.accounting.accountant import Accountant, Charge, S, Spending, compose, merged
 from nestegg.accounting.calibration import MAX_NOISE, MIN_NOISE, first_guess, smallest_noise, smallest_root
+from nestegg.accounting.filters import filter_order, renyi_account
+from nestegg.accounting.gaussian import GaussianAccountant, GaussianSpending, gaussian_allowance
 from nestegg.accounting.pld import PldAccountant, PldSpending
 from nestegg.accounting.rdp import ORDERS, RdpAccountant, RdpSpending
 from nestegg.accounting.sampled_gaussian import Array, rdp
@@ -13,6 +15,8 @@ __all__ = [
     "Accountant",
     "Array",
     "Charge",
+    "GaussianAccountant",
+    "GaussianSpending",
     "PldAccountant",
     "PldSpending",
     "RdpAccountant",
@@ -20,9 +24,12 @@ __all__ = [
     "S",
     "Spending",
     "compose",
+    "filter_order",
     "first_guess",
+    "gaussian_allowance",
     "merged",
     "rdp",
+    "renyi_account",
     "smallest_noise",
     "smallest_root",
 ]

@@ -1,4 +1,4 @@
-"""The small interface that both accountants share, and the charges they read."""
+"""The small interface that all accountants share, and the charges they read."""
 
 from __future__ import annotations
 
@@ -54,7 +54,11 @@ S = TypeVar("S", bound=Spending)
 
 
 class Accountant(Protocol[S]):
-    """Turns releases into spending. It may narrow itself where a search needs less than everything."""
+    """Turns releases into spending. A new one inherits from this class and has a name, a tolerance and `spend`.
+
+    The other methods let an accountant narrow itself where a search needs less than everything, as that of Rényi
+    curves does with its orders. By default there is nothing to leave out.
+    """
 
     @property
     def name(self) -> str:
@@ -69,24 +73,31 @@ class Accountant(Protocol[S]):
 
     def view(self, spending: S) -> S:
         """Spending of a wider accountant as this one sees it."""
+        return spending
 
     def after(self, spent: S, delta: float) -> Accountant[S]:
         """As much of the accountant as is needed once `spent` is spent."""
+        return self
 
     def near(self, total: S, delta: float) -> Accountant[S]:
         """As much of the accountant as is needed to know the ε of spending close to `total`."""
+        return self
 
     def above(self, search: Any) -> Accountant[S]:
         """Without what lies well below a search."""
+        return self
 
     def reaches_end_of(self, books: Any, whole: Any) -> bool:
         """Whether a search has come down to where `above` cut `books` off from the `whole`."""
+        return False
 
     def within(self, books: Any) -> Accountant[S]:
         """No more of the accountant than `books` still has."""
+        return self
 
     def decides(self, total: S, delta: float, whole: Any) -> bool:
         """Whether a narrowed accountant gives the same ε for `total` as the `whole` one."""
+        return True
 
 
 def compose(accountant: Accountant[S], charges: Sequence[Charge]) -> S:

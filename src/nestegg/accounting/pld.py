@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestegg.accounting.accountant import Accountant
 from nestegg.accounting.sampled_gaussian import Array
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ class PldSpending:
 
 
 @dataclass(frozen=True)
-class PldAccountant:
+class PldAccountant(Accountant[PldSpending]):
     """Accounts by discretised privacy loss distributions; every rounding is pessimistic.
 
     Attributes:
@@ -93,34 +94,6 @@ class PldAccountant:
         """One release for each row (q, σ)."""
         rates, noises = np.broadcast_arrays(np.atleast_1d(q), np.atleast_1d(sigma))
         return PldSpending(tuple(self._release(float(p), float(s)) for p, s in zip(rates, noises, strict=True)))
-
-    def view(self, spending: PldSpending) -> PldSpending:
-        """A distribution has no orders to choose from: the same spending."""
-        return spending
-
-    def after(self, spent: PldSpending, delta: float) -> PldAccountant:
-        """Nothing to leave out: the same accountant."""
-        return self
-
-    def near(self, total: PldSpending, delta: float) -> PldAccountant:
-        """Nothing to leave out: the same accountant."""
-        return self
-
-    def above(self, search: PldAccountant) -> PldAccountant:
-        """Nothing to leave out: the same accountant."""
-        return self
-
-    def reaches_end_of(self, books: PldAccountant, whole: PldAccountant) -> bool:
-        """Nothing was left out."""
-        return False
-
-    def within(self, books: PldAccountant) -> PldAccountant:
-        """Nothing to leave out: the same accountant."""
-        return self
-
-    def decides(self, total: PldSpending, delta: float, whole: PldAccountant) -> bool:
-        """There is nothing outside."""
-        return True
 
     def _release(self, q: float, sigma: float) -> pld.PrivacyLossDistribution:
         from dp_accounting.pld import privacy_loss_distribution as pld  # a second to import: only for those who need it

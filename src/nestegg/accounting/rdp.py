@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nestegg.accounting.accountant import Accountant
 from nestegg.accounting.sampled_gaussian import Array, rdp
 
 # Opacus' default list (1.1 … 10.9, 12 … 63) with its gap at 11 and its end at 63 closed, orders close to 1 for
@@ -67,7 +68,7 @@ class RdpSpending:
 
 
 @dataclass(frozen=True)
-class RdpAccountant:
+class RdpAccountant(Accountant[RdpSpending]):
     """Accounts by exact Rényi curves on a grid of orders.
 
     Every order gives a valid ε, so fewer orders can only overstate the spending: what a planner searches on a

@@ -39,8 +39,8 @@ Rule = Annotated[
     typer.Option(
         "--account",
         metavar="|".join(RULES),
-        help="How new accounts are kept. renyi, the default: plans may depend on earlier results, at a price; gaussian: "
-        "the same at none, for clients sampled with rate 1 in every round; fixed: plans depend on no result.",
+        help="How new accounts are kept. renyi, the default: plans may depend on earlier results, at a price; "
+        "gaussian: the same at none, for clients sampled with rate 1 in every round; fixed: plans depend on no result.",
     ),
 ]
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; required where a budget replaces another.")]

@@ -12,13 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numpy as np
-
-from nestegg.checks import one_of, positive, rate, whole
+from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
 from nestegg.mechanism import CLIPPINGS, share_std
-from nestegg.planning import GroupPlan, Plan
-from nestegg.planning.judge import clip_norms
+from nestegg.planning import GroupPlan, Plan, check_plan
 from nestegg.planning.plan_file import parse_plan
 from nestegg.schema import Section, read
 
@@ -78,19 +75,13 @@ class Terms:
 
     def __post_init__(self) -> None:
         one_of("plan.method", self.plan.method, METHODS)
+        check_plan(self.plan)  # also of rates: whoever is never drawn pays nothing, and must not be asked
         one_of("clipping", self.clipping, CLIPPINGS)
         whole("colluders", self.colluders, 0, self.plan.clients - 1)
         if len(self.clip_scale) != self.plan.rounds:
             raise InputError(f"clip_scale has {len(self.clip_scale)} numbers; the plan has {self.plan.rounds} rounds.")
         for scale in self.clip_scale:
             positive("clip_scale", scale)
-        positive("plan.clip_norm", self.plan.clip_norm)
-        for row in self.plan.groups:
-            for q in row.sampling_rate:  # who is never drawn pays nothing: such a client must not be asked
-                rate(f"group {row.group.name!r}: sampling_rate", q)
-        given = [row.clip_norm for row in self.plan.groups]
-        if not np.allclose(given, clip_norms(self.plan), rtol=1e-9, atol=0.0):  # NaN and infinity are not
-            raise InputError("plan: clip norms are not c σ^t/σ_n^t: noise would not be what is charged.")
 
     @classmethod
     def parse(cls, text: str) -> Terms:

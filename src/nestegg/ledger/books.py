@@ -16,7 +16,7 @@ from nestegg.ledger.log import append
 from nestegg.ledger.plans import store_plan
 from nestegg.ledger.run_accounts import RunAccounts
 from nestegg.ledger.tables import charges
-from nestegg.planning import Plan, replanned
+from nestegg.planning import Plan, check_plan, replanned
 
 _TRIES = 5  # to plan anew while others spend
 
@@ -131,6 +131,7 @@ class RunBooks(RunAccounts):
 
     def _put_in_force(self, plan: Plan, after: int) -> bool:
         """Whether the plan still fits what others have spent meanwhile; if so, it is now in force."""
+        check_plan(plan)
         before = self.plan
         self._adopt(plan)
         with self._database.writing() as connection:

@@ -91,8 +91,8 @@ class Database:
         """Bring older tables up to date in one transaction, after a backup; an empty database gets all of them."""
         if self.read_only:
             raise InputError(
-                f"{self.place} is an older ledger, or empty: it must first be opened to write, as nestegg ledger migrate "
-                "does."
+                f"{self.place} is an older ledger, or empty: it must first be opened to write, as "
+                "nestegg ledger migrate does."
             )
         with self._transaction(write=True) as connection:
             if self.url.get_backend_name() == "postgresql":  # there is no head yet to wait for

@@ -14,7 +14,7 @@ from nestegg.ledger.database import CHUNK, insert_rows
 from nestegg.ledger.log import append, budget_row, membership_rows
 from nestegg.ledger.rules import Rule, new_rule, rule_for_plan
 from nestegg.ledger.tables import budgets, clients, entries, groups, members, runs, withdrawals
-from nestegg.planning import Budget, GroupPlan, Plan
+from nestegg.planning import Budget, GroupPlan, Plan, check_plan
 
 
 class Client(NamedTuple):
@@ -36,6 +36,7 @@ def check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:
     """What must hold for a run to begin, whatever the ledger says."""
     if not name.strip():
         raise InputError(f"name = {name!r} must be a word: every run has a name.")
+    check_plan(plan)
     if any(0.0 in row.noise_multiplier for row in plan.groups):
         raise InputError(f"privacy.method = {plan.method!r} adds no noise: there is no budget it could be charged to.")
     if len(members_) != plan.clients or len(set(members_)) != plan.clients:

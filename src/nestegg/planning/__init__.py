@@ -1,6 +1,7 @@
 """From budgets to a plan: groups, planners, the paper's theory, and the judge of every plan."""
 
 from nestegg.planning.budget import Budget, Group, at_smallest_budget, split_clients
+from nestegg.planning.consistency import check_plan
 from nestegg.planning.judge import epsilon_by_pld, judged, verify
 from nestegg.planning.methods import plan, replan
 from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, GroupPlan, Plan
@@ -19,6 +20,7 @@ __all__ = [
     "Plan",
     "Standing",
     "at_smallest_budget",
+    "check_plan",
     "epsilon_by_pld",
     "judged",
     "load_plan",

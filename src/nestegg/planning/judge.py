@@ -10,7 +10,8 @@ import numpy as np
 from nestegg.accounting import Array, Charge, PldAccountant, RdpAccountant, compose
 from nestegg.errors import InputError, VerificationError
 from nestegg.planning.budget import check_federation
-from nestegg.planning.plan import GroupPlan, Plan, harmonic_mean
+from nestegg.planning.consistency import check_plan
+from nestegg.planning.plan import GroupPlan, Plan
 
 # A plan made with PLD is judged on a grid this much finer; every grid rounds to the pessimistic side.
 FINER = 0.2
@@ -48,19 +49,15 @@ def verify(plan: Plan) -> tuple[float, ...]:
     """
     if plan.method == "fedavg" or any(0.0 in row.noise_multiplier for row in plan.groups):
         raise VerificationError("everybody is over budget: without noise in every round, spending has no bound.")
-    if not (np.isfinite(plan.clip_norm) and plan.clip_norm > 0.0):
-        raise VerificationError(
-            f"clip_norm = {plan.clip_norm!r} must be finite and above 0: without clipping nothing holds."
-        )
     try:
         check_federation([row.group for row in plan.groups], plan.rounds if plan.groups else 1, plan.spending_rate)
+        check_plan(plan)
     except InputError as error:
         raise VerificationError(str(error)) from None
-    clip = clip_norms(plan)
-    return tuple(_verify_group(plan, row, norms) for row, norms in zip(plan.groups, clip, strict=True))
+    return tuple(_verify_group(plan, row) for row in plan.groups)
 
 
-def _verify_group(plan: Plan, row: GroupPlan, norms: Array) -> float:
+def _verify_group(plan: Plan, row: GroupPlan) -> float:
     name, budget = f"group {row.group.name!r}", row.group.budget.epsilon
     judge = epsilon_by_pld(row, FINER if plan.accountant == "pld" else 1.0)
     if judge > budget:
@@ -68,7 +65,6 @@ def _verify_group(plan: Plan, row: GroupPlan, norms: Array) -> float:
     if row.epsilon_spent_pld is not None:
         _expect(f"{name}: epsilon_spent_pld", row.epsilon_spent_pld, judge, rtol=1e-3)
     _expect(f"{name}: sampling_rate", row.sampling_rate, _rates(plan, row))
-    _expect(f"{name}: clip_norm", row.clip_norm, norms)
     own = epsilons(plan, row)
     _expect(f"{name}: epsilon_spent", row.epsilon_spent, own, rtol=1e-6 if plan.accountant == "rdp" else 1e-3)
     if plan.accountant == "rdp" and own.max() > budget:
@@ -82,12 +78,6 @@ def _rates(plan: Plan, row: GroupPlan) -> Array:
     return np.where(
         rounds < (row.group.transition or 1), row.group.saving_rate or plan.spending_rate, plan.spending_rate
     )
-
-
-def clip_norms(plan: Plan) -> Array:
-    """c_n^t = c σ^t / σ_n^t."""
-    noise = np.array([row.noise_multiplier for row in plan.groups])
-    return np.asarray(plan.clip_norm * harmonic_mean(plan.groups, noise) / noise)
 
 
 def epsilons(plan: Plan, row: GroupPlan) -> Array:

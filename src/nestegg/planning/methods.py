@@ -25,14 +25,12 @@ from nestegg.checks import MAX_ROUNDS, one_of, positive, whole
 from nestegg.errors import InputError
 from nestegg.planning import planners
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
-from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, GroupPlan, Plan, harmonic_mean
+from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, SAME_NOISE, GroupPlan, Plan, harmonic_mean
 from nestegg.planning.planners import Schedule
 from nestegg.planning.shapes import make_shape
 
 # Groups with similar budgets are planned together: their best orders are close, so few orders need a search.
 _BATCH = 128
-# Methods in which everybody has the same noise, also where histories differ: that of whoever needs the most.
-SAME_NOISE = ("dp-fedavg", "adaptive-clipping")
 MAX_CLIP_NORM = 1e12  # beyond, noise would leave the range of single precision
 
 History = Mapping[str, Sequence[Charge]]

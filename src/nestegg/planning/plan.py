@@ -17,6 +17,8 @@ from nestegg.planning.budget import Group
 
 FORMAT = "nestegg-plan/1"
 METHODS = ("fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "spend-as-you-go", "shaped")
+# Methods in which everybody has the same noise, also where histories differ: that of whoever needs the most.
+SAME_NOISE = ("dp-fedavg", "adaptive-clipping")
 COMPOSITIONS = ("exact", "paper")
 ACCOUNTANTS = ("rdp", "pld")
 

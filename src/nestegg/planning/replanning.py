@@ -12,9 +12,10 @@ import numpy as np
 from nestegg.accounting import Array, Charge
 from nestegg.checks import whole
 from nestegg.planning.budget import Budget
-from nestegg.planning.judge import clip_norms, epsilons
-from nestegg.planning.methods import SAME_NOISE, rest_of
-from nestegg.planning.plan import GroupPlan, Plan
+from nestegg.planning.consistency import clip_norms
+from nestegg.planning.judge import epsilons
+from nestegg.planning.methods import rest_of
+from nestegg.planning.plan import SAME_NOISE, GroupPlan, Plan
 
 
 class Standing(NamedTuple):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
 from nestegg.mechanism import CLIPPINGS, Layout, add_noise, share_std
-from nestegg.planning import Plan
+from nestegg.planning import Plan, check_plan
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.adaptive import AdaptiveClipping
 from nestegg.training.engines import make_engine, pooled_first, worker_count
@@ -124,6 +124,7 @@ class Federation:
         self.plan, self.training, self.mechanics, self.test, self.loss = plan, training, mechanics, test, loss
         self.randomness = randomness or Randomness(seed=0, reproducible=False)
         self.adaptive = (adaptive or AdaptiveClipping()) if plan.method == "adaptive-clipping" else None
+        check_plan(plan)
         samples = as_samples(clients)
         if len(samples) != plan.clients:
             raise InputError(f"clients has {len(samples)} datasets; the plan is for {plan.clients} clients.")

@@ -1,0 +1,106 @@
+"""Whoever takes a plan checks it: a plan whose noise is not what it charges is refused by all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nestegg import Budget, Group, InputError, Plan, VerificationError, plan, train
+from nestegg.flower.terms import Terms, own_plan
+from nestegg.ledger import Ledger
+from nestegg.planning import Standing, check_plan, replanned
+from nestegg.planning.plan_file import parse_plan
+
+from .grid import small_plan
+
+PLAN = plan([Group("strict", 2, Budget(2.0)), Group("open", 1, Budget(30.0))], 4, method="idp-fedavg")
+CLIENTS = [(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))] * 3
+
+
+def row(name: str, value: object, group: int = 0, round_: int = 1) -> Callable[[Plan], Plan]:
+    def change(made: Plan) -> Plan:
+        values = list(getattr(made.groups[group], name))
+        values[round_] = value
+        rows = list(made.groups)
+        rows[group] = replace(rows[group], **{name: tuple(values)})
+        return replace(made, groups=tuple(rows))
+
+    return change
+
+
+# Each trains with other noise than it is charged for, or with none that is known.
+FORGED: dict[str, Callable[[Plan], Plan]] = {
+    "individual noise, one clip norm": lambda made: replace(made, method="adaptive-clipping"),
+    "individual noise at one budget": lambda made: replace(made, method="dp-fedavg"),
+    "a hundredth of the clip norm": lambda made: replace(made, clip_norm=made.clip_norm / 100),
+    "a larger clip norm": row("clip_norm", 400.0),
+    "a clip norm by a hair": lambda made: row("clip_norm", made.groups[0].clip_norm[1] * (1 + 1e-6))(made),
+    "no clip norm": row("clip_norm", float("nan")),
+    "no clipping": lambda made: replace(made, clip_norm=float("inf")),
+    "a negative clip norm": lambda made: replace(made, clip_norm=-1.0),
+    "no noise in a round": row("noise_multiplier", 0.0),
+    "hardly any noise": row("noise_multiplier", 0.01),
+    "endless noise": row("noise_multiplier", float("inf")),
+    "no number for noise": row("noise_multiplier", float("nan")),
+    "a rate of 0": row("sampling_rate", 0.0),
+    "a rate above 1": row("sampling_rate", 1.5),
+    "no number for a rate": row("sampling_rate", float("nan")),
+    "noise under the name of fedavg": lambda made: replace(made, method="fedavg"),
+    "a round too few": lambda made: replace(
+        made, groups=(made.groups[0], replace(made.groups[1], noise_multiplier=made.groups[1].noise_multiplier[:-1]))
+    ),
+    "nobody": lambda made: replace(made, groups=()),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_plan_whose_noise_is_not_what_it_charges_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"^plan[.:]"):
+        check_plan(FORGED[name](PLAN))
+
+
+@pytest.mark.parametrize("name", list(FORGED)[:3])
+def test_everybody_who_takes_a_plan_refuses_it(name: str, tmp_path: Path) -> None:
+    """Relabelled, the strict group would face the noise of the open one: 13 times its ε (by the digest all is well)."""
+    forged = FORGED[name](PLAN)
+    assert parse_plan(forged.to_json(), "the forged plan") == forged
+    with pytest.raises(VerificationError, match="must be"):
+        forged.verify()
+    with pytest.raises(InputError, match="must be"):
+        train(forged, nn.Linear(3, 2), CLIENTS)
+    with Ledger(tmp_path / "ledger.db") as ledger, pytest.raises(InputError, match="must be"):
+        ledger.begin("monday", forged, ["ada", "bob", "eve"], [Budget(10.0)] * 3)
+    with pytest.raises(InputError, match="must be"):
+        Terms("monday", forged, "flat", 0, (1.0,) * forged.rounds)
+
+
+def test_a_ledger_puts_no_such_plan_in_force(tmp_path: Path) -> None:
+    """A re-plan comes from within, yet is checked like any other."""
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        books = ledger.begin("monday", PLAN, ["ada", "bob", "eve"], [Budget(40.0)] * 3)
+        with pytest.raises(InputError, match="clip_norm"):
+            books._put_in_force(replace(PLAN, clip_norm=1.0), 0)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "shaped"])
+def test_sound_plans_are_taken(method: str) -> None:
+    made = plan([Group("a", 3, Budget(2.0)), Group("b", 5, Budget(9.0))], 5, method=method)
+    check_plan(made)
+    check_plan(made.replan(2))
+
+
+@pytest.mark.parametrize("method", ["dp-fedavg", "idp-fedavg", "spend-as-you-go", "shaped"])
+def test_a_clients_own_view_and_a_new_plan_are_taken(method: str) -> None:
+    made = small_plan(method=method)
+    for one in made.groups:
+        check_plan(own_plan(made, one.group.name))
+    standings = {
+        one.group.name: [Standing("this run", one.group.budget, one.charges(3 if one is made.groups[1] else 2))]
+        for one in made.groups
+    }
+    check_plan(replanned(made, 2, standings))
