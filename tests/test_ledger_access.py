@@ -12,14 +12,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, MetaData, create_engine, text
 
 from nestegg import Budget, BudgetError, InputError, VerificationError
-from nestegg.ledger import Ledger, tables
+from nestegg.ledger import Ledger, Rule, tables
 from nestegg.ledger.database import checked_url, insert_rows
 from nestegg.ledger.log import append
 from nestegg.ledger.plans import store_plan
 
+from .conftest import Run
 from .test_ledger import NAMES, begun, spend, two_groups
 
 TAMPERINGS = {
@@ -168,6 +169,61 @@ def test_an_older_ledger_is_migrated_after_a_backup(url: str, tmp_path: Path, mo
     monkeypatch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:2])
     with Ledger(f"sqlite:///{backup}", read_only=True) as ledger:
         assert ledger.verify()[0] == head
+
+
+V1_HEAD = "881810cbebce53695c957406b4935095d2fcaa3b56add07dac0bbfe509dfb1a4"
+
+
+def version_1(url: str, folder: Path) -> None:
+    """A ledger that nestegg wrote before accounts had rules: two rounds released, one reserved, a budget raised."""
+    path = folder / "version-1.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript((Path(__file__).parent / "data" / "ledger-v1.sql").read_text())
+    source, target, found = create_engine(f"sqlite:///{path}"), create_engine(checked_url(url)), MetaData()
+    found.reflect(source)
+    for table in found.tables.values():
+        for column in table.columns:
+            column.type = column.type.as_generic()
+    found.create_all(target)
+    with source.connect() as old, target.begin() as new:
+        for table in found.sorted_tables:
+            new.execute(table.insert(), [dict(row) for row in old.execute(table.select()).mappings()])
+    source.dispose()
+    target.dispose()
+
+
+def test_a_ledger_of_version_1_keeps_its_chain_and_its_promise(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    version_1(url, tmp_path)
+    assert run("ledger", "show", "--ledger", url).code == 2
+    assert run("ledger", "migrate", "--ledger", url).out == "The ledger is up to date.\n"
+    assert len(list(tmp_path.glob("*.version-1.backup"))) == 1
+    with Ledger(url) as ledger:
+        assert ledger.verify()[0].hash == V1_HEAD
+        assert {account.rule for account in ledger.accounts()} == {Rule("fixed")}
+        assert ledger.account("ada").budget == Budget(7.0)
+        assert [(change.epsilon, change.reason) for change in ledger.changes("ada")] == [(6.0, ""), (7.0, "")]
+        books = ledger.books("monday")
+        books.release(3, books.reserve(3), "result 3")
+        assert ledger.account("ada").epsilon == pytest.approx(3.0, rel=1e-6)
+        with pytest.raises(InputError, match="cannot replace the rule 'fixed' of an account that is in use"):
+            ledger.set_budgets({"ada": Budget(8.0)}, rule="renyi", reason="safer")
+        ledger.set_budgets({"ada": Budget(8.0), "Zoë": Budget(9.5)}, reason="more")  # her name was written otherwise
+        ledger.set_budgets({"eve": Budget(8.0)}, new=True)
+        assert [ledger.account(name).rule.name for name in ("ada", "Zoë", "eve")] == ["fixed", "fixed", "renyi"]
+        ledger.verify(V1_HEAD)
+
+
+def test_a_run_of_version_1_does_not_go_on_without_a_member_whose_place_it_never_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    version_1(url, tmp_path)
+    with Ledger(url) as ledger:
+        ledger.withdraw("bob", "enough")
+        with pytest.raises(InputError, match="cannot go on without 'bob', who has withdrawn"):
+            ledger.books("monday").withdrawn()
+        ledger.verify(V1_HEAD)
 
 
 def test_reading_does_not_write_and_writing_does_not_wait(url: str) -> None:

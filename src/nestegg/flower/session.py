@@ -112,7 +112,7 @@ class Session:
     def enrol(self, grid: Grid, identity: str, places: Mapping[str, str] | None, timeout: float) -> None:
         """Find out who is in the run, once, and bring the ledger and the checkpoint into agreement."""
         path = self._folder.path / "roster.json"
-        self.enrolment = Enrolment(self.terms, identity, places)
+        self.enrolment = Enrolment(self.terms, identity, places, self._ledger.withdrawn())
         if path.exists():
             self.roster = Roster.load(path)
             self.enrolment.close(self.roster)

@@ -99,8 +99,10 @@ def latest_changes(connection: Connection, count: int) -> list[Change]:
 
 
 def _budgets(connection: Connection, client: int | None, latest: int | None = None) -> Iterator[Change]:
-    of_client = {"partition_by": budgets.c.client, "order_by": budgets.c.entry}
-    before = [func.lag(column).over(**of_client).label(f"{column.name}_before") for column in budgets.c[2:4]]
+    before = [
+        func.lag(column).over(partition_by=budgets.c.client, order_by=budgets.c.entry).label(f"{column.name}_before")
+        for column in (budgets.c.epsilon, budgets.c.delta)
+    ]
     rows = select(budgets, *before).subquery()
     query = select(rows, clients.c.name, entries.c.at, entries.c.detail)
     query = query.join(clients, clients.c.client == rows.c.client).join(entries, entries.c.entry == rows.c.entry)

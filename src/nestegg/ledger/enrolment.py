@@ -99,10 +99,12 @@ def brought(
     """Members without a lifetime budget, with the one they bring, and the rule of the account that the run opens."""
     known = set(connection.execute(select(budgets.c.client).distinct()).scalars())
     missing = [i for i, client in enumerate(joining) if client.number not in known]
-    if missing and unknown is None:
+    if not missing:
+        return []
+    if unknown is None:
         raise InputError(f"client {joining[missing[0]].name!r} has no lifetime budget in the ledger.")
     rows, rules, given = rows_of(plan), dict[tuple[str, Budget], Rule](), []
-    for i in missing if unknown is not None else ():
+    for i in missing:
         key, budget = (rows[i].group.name, unknown[i]), unknown[i]
         if key not in rules:
             rules[key] = rule_for_plan(rows[i], budget) if rule is None else new_rule(rule, budget)

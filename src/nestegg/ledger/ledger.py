@@ -31,7 +31,7 @@ from nestegg.ledger.history import History
 from nestegg.ledger.log import Position
 from nestegg.ledger.peers import Peers, Standing, each_client, find_peers
 from nestegg.ledger.plans import load_stored_plan, store_plan
-from nestegg.ledger.tables import charges, clients, runs
+from nestegg.ledger.tables import charges, clients, runs, withdrawals
 from nestegg.ledger.verification import verified
 from nestegg.planning import Budget, Plan
 
@@ -113,6 +113,11 @@ class Ledger:
         with self._database.writing() as connection:
             found = find_client(connection, client, self.place)
             write_withdrawal(connection, found, reason_of(reason), author_of(author))
+
+    def withdrawn(self) -> frozenset[str]:
+        """The clients that have withdrawn."""
+        with self._database.reading() as connection:
+            return frozenset(connection.execute(select(clients.c.name).join(withdrawals)).scalars())
 
     def begin(
         self,
