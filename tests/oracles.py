@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 
 import mpmath as mp
+import numpy as np
+from scipy.special import ndtr
 
 
 def rdp_by_quadrature(q: float, sigma: float, alpha: float) -> float:
@@ -59,6 +61,30 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
+    return low
+
+
+def epsilon_from_below(q: float, sigma: float, count: int, delta: float, width: float) -> float:
+    """At most the smallest ε of so many sampled Gaussian releases, and below it by no more than count × width.
+
+    Losses log(dP/dQ) of a client that is there are rounded down to a grid and convolved term by term: all terms are
+    positive, so that tails keep their digits however small they are, which a Fourier transform does not grant.
+    """
+    top = math.log1p(q * math.expm1((2 * (1 + 12 * sigma) - 1) / (2 * sigma**2)))
+    losses = np.arange(math.ceil((math.log1p(-q) if q < 1 else -top) / width) + 1, math.floor(top / width)) * width
+    z = sigma**2 * np.log((np.expm1(losses) + q) / q) + 0.5
+    above = (1 - q) * ndtr(-z / sigma) + q * ndtr(-(z - 1) / sigma)
+    single = np.append(-np.diff(above), above[-1])
+    total = np.ones(1)
+    for _ in range(count):
+        total = np.convolve(total, single)
+    grid = count * losses[0] + width * np.arange(total.size)
+    low, high = 0.0, float(grid[-1])
+    for _ in range(50):
+        middle = (low + high) / 2
+        over = grid > middle
+        found = float(np.sum(total[over] * -np.expm1(middle - grid[over])))
+        low, high = (middle, high) if found > delta else (low, middle)
     return low
 
 

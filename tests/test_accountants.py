@@ -16,6 +16,7 @@ from opacus.accountants.analysis.rdp import get_privacy_spent
 from nestegg import InputError
 from nestegg.accounting import (
     ORDERS,
+    SMALLEST_DELTA,
     Charge,
     GaussianAccountant,
     GaussianSpending,
@@ -28,7 +29,7 @@ from nestegg.accounting import (
     smallest_noise,
 )
 
-from .oracles import epsilon_from_rdp, gaussian_delta, gaussian_epsilon, rdp_by_quadrature
+from .oracles import epsilon_from_below, epsilon_from_rdp, gaussian_delta, gaussian_epsilon, rdp_by_quadrature
 
 DELTA = 1e-5
 
@@ -266,3 +267,40 @@ class TestPld(AccountantContract):
         fine = PldAccountant(chosen.interval / 8)
         coarse, exact = (float(compose(a, [Charge(q, sigma, rounds)]).epsilon(DELTA)[0]) for a in (chosen, fine))
         assert exact <= coarse <= exact * 1.001
+
+    @pytest.mark.parametrize("delta", [1e-5, 1e-9, SMALLEST_DELTA])
+    @pytest.mark.parametrize("finer", [1.0, 0.2])
+    @pytest.mark.parametrize(
+        "charges",
+        [
+            [Charge(1.0, 1.0)],
+            [Charge(1.0, 2.5, 25)],
+            [Charge(1.0, 20.0, 400)],  # 0.0085 % too little at 1e-12 by the bare transforms
+            [Charge(1.0, 50.0, 10_000)],
+            [Charge(1.0, 1.5 + 0.1 * i) for i in range(20)],
+        ],
+    )
+    def test_never_below_the_truth_without_sampling(self, charges: list[Charge], finer: float, delta: float) -> None:
+        """From the smallest δ on, against the closed form with 60 digits."""
+        accountant = PldAccountant(
+            PldAccountant.for_releases(1.0, [c.noise_multiplier for c in charges]).interval * finer
+        )
+        ours = float(compose(accountant, charges).epsilon(delta)[0])
+        truth = gaussian_epsilon(sum(n / sigma**2 for _, sigma, n in charges) ** 0.5, delta)
+        assert truth <= ours
+        releases = sum(charge.rounds for charge in charges)
+        assert ours <= 1.01 * truth or releases * 1e-15 > delta / 10  # what is taken off δ for so many of them
+
+    @pytest.mark.parametrize("delta", [1e-5, 1e-9, SMALLEST_DELTA])
+    @pytest.mark.parametrize(("q", "sigma", "count"), [(0.9, 2.4, 1), (0.9, 2.4, 8), (0.5, 1.5, 8), (0.1, 0.8, 4)])
+    def test_never_below_the_truth_with_sampling(self, q: float, sigma: float, count: int, delta: float) -> None:
+        ours = float(compose(PldAccountant.for_releases(q, sigma), [Charge(q, sigma, count)]).epsilon(delta)[0])
+        below = epsilon_from_below(q, sigma, count, delta, width=2e-3)
+        assert below <= ours <= 1.001 * below + count * 2e-3
+
+    def test_below_its_smallest_delta_it_knows_nothing(self) -> None:
+        """The bare transforms say 0.5 % too little at 1e-16, and 10 % at 1e-20."""
+        spent = compose(self.accountant, [Charge(1.0, 2.5, 25)])
+        assert spent.epsilon(0.99 * SMALLEST_DELTA)[0] == np.inf
+        assert compose(self.accountant, []).epsilon(1e-300)[0] == 0.0
+        assert float(spent.delta(40.0)[0]) > gaussian_delta(2.0, 40.0)

@@ -4,7 +4,7 @@ from nestegg.accounting.accountant import Accountant, Charge, S, Spending, compo
 from nestegg.accounting.calibration import MAX_NOISE, MIN_NOISE, first_guess, smallest_noise, smallest_root
 from nestegg.accounting.filters import filter_order, renyi_account
 from nestegg.accounting.gaussian import GaussianAccountant, GaussianSpending, gaussian_allowance
-from nestegg.accounting.pld import PldAccountant, PldSpending
+from nestegg.accounting.pld import SMALLEST_DELTA, PldAccountant, PldSpending
 from nestegg.accounting.rdp import ORDERS, RdpAccountant, RdpSpending
 from nestegg.accounting.sampled_gaussian import Array, rdp
 
@@ -12,6 +12,7 @@ __all__ = [
     "MAX_NOISE",
     "MIN_NOISE",
     "ORDERS",
+    "SMALLEST_DELTA",
     "Accountant",
     "Array",
     "Charge",

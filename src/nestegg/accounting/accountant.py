@@ -43,6 +43,9 @@ class Spending(Protocol):
     def total(self) -> Self:
         """All rows composed into one."""
 
+    def running(self, before: Self, /) -> Self:
+        """What is spent after every row, begun with the one row of `before`."""
+
     def epsilon(self, delta: float, /) -> Array:
         """The smallest ε of every row at a given δ."""
 

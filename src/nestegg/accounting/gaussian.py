@@ -53,6 +53,10 @@ class GaussianSpending:
         """All rows composed into one."""
         return GaussianSpending(self.squares.sum(keepdims=True))
 
+    def running(self, before: GaussianSpending) -> GaussianSpending:
+        """The sum after every row, begun with `before`."""
+        return GaussianSpending(before.squares + np.cumsum(self.squares))
+
     def epsilon(self, delta: float) -> Array:
         """The smallest ε of every row; where rounding decides, the larger."""
         mu = np.sqrt(self.squares)

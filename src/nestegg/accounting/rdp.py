@@ -47,6 +47,10 @@ class RdpSpending:
         """All rows composed into one."""
         return RdpSpending(self.orders, self.values.sum(axis=0, keepdims=True))
 
+    def running(self, before: RdpSpending) -> RdpSpending:
+        """The sum after every row, begun with `before`."""
+        return RdpSpending(self.orders, before.values + np.cumsum(self.values, axis=0))
+
     def epsilon(self, delta: float) -> Array:
         """The smallest ε of every row: the paper's lemma from RDP to DP, minimised over the orders, never below 0."""
         spent = self.values[:, -1] > 0.0  # a curve never falls: what is 0 at its end is 0, whatever the lemma allows

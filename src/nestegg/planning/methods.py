@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +16,14 @@ from nestegg.accounting import (
     Accountant,
     Array,
     Charge,
-    PldAccountant,
-    RdpAccountant,
     S,
     compose,
-    first_guess,
+    renyi_account,
 )
 from nestegg.checks import MAX_ROUNDS, one_of, positive, whole
 from nestegg.errors import InputError
 from nestegg.planning import planners
+from nestegg.planning.accounts import checked_accountant, planning_accountants
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
 from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, SAME_NOISE, GroupPlan, Plan, harmonic_mean
 from nestegg.planning.planners import Schedule
@@ -42,7 +42,7 @@ def plan(
     *,
     method: str = "spend-as-you-go",
     composition: str = "exact",
-    accountant: str = "rdp",
+    accountant: str | Accountant[Any] = "rdp",
     spending_rate: float = 0.9,
     clip_norm: float = 250.0,
     shape: str | Sequence[float] = "geometric",
@@ -56,7 +56,9 @@ def plan(
         rounds: T.
         method: fedavg, dp-fedavg, idp-fedavg, adaptive-clipping, spend-as-you-go or shaped.
         composition: of spend-as-you-go: exact (nothing left over) or paper (as printed, repaired).
-        accountant: rdp, or pld (tighter and slower).
+        accountant: rdp; pld (tighter and slower); gaussian (exact, for clients in every round); renyi (one order, which
+            follows from a group's budget). The last two also hold where later plans depend on earlier results. An
+            accountant itself serves all groups, as one with the order of budgets of which this plan is only a part.
         spending_rate: q, the sampling rate in spending rounds.
         clip_norm: c, the mean of the clients' clip norms.
         shape: of the method shaped: geometric, linear, cosine, or the relative noise of every round.
@@ -71,7 +73,7 @@ def plan(
     """
     one_of("method", method, METHODS)
     one_of("composition", composition, COMPOSITIONS)
-    one_of("accountant", accountant, ACCOUNTANTS)
+    one_of("accountant", accountant if isinstance(accountant, str) else accountant.name, ACCOUNTANTS)
     if positive("clip_norm", clip_norm) > MAX_CLIP_NORM:
         raise InputError(f"clip_norm = {clip_norm!r} must be at most {MAX_CLIP_NORM:g}.")
     groups = list(groups) if isinstance(groups, Iterable) else [groups]
@@ -84,13 +86,15 @@ def plan(
         size = (len(members), rounds)
         schedule = Schedule(np.full(size, spending_rate), np.zeros(size), np.full(size, np.inf))
         return _assemble(members, schedule, history, method, composition, accountant, spending_rate, np.inf)
-    curve = make_shape(shape, end_ratio, rounds) if method == "shaped" else None
-    same_noise = method in SAME_NOISE
-    if accountant == "rdp":
-        schedule = _schedule(members, rounds, spending_rate, RdpAccountant(), composition, curve, history, same_noise)
-    else:
-        judge = _pld_accountant(members, rounds, spending_rate, history)
-        schedule = _schedule(members, rounds, spending_rate, judge, composition, curve, history, same_noise)
+    checked_accountant(accountant, members, spending_rate)
+    way = _Way(
+        rounds,
+        spending_rate,
+        composition,
+        make_shape(shape, end_ratio, rounds) if method == "shaped" else None,
+        method in SAME_NOISE,
+    )
+    schedule = _schedule(members, way, accountant, history)
     return _assemble(members, schedule, history, method, composition, accountant, spending_rate, clip_norm)
 
 
@@ -103,14 +107,21 @@ def replan(plan_: Plan, after: int, lost: History) -> Plan:
     return rest_of(plan_, after, [row.group for row in plan_.groups], spent)
 
 
-def rest_of(plan_: Plan, after: int, groups: Sequence[Group], already_spent: History) -> Plan:
-    """The rounds after round `after`, planned as the plan was, for groups with another history."""
+def rest_of(
+    plan_: Plan,
+    after: int,
+    groups: Sequence[Group],
+    already_spent: History,
+    account: Accountant[Any] | None = None,
+) -> Plan:
+    """The rounds after round `after`, as the plan was made or by another account, for groups with another history."""
+    own = renyi_account(*plan_.orders) if plan_.accountant == "renyi" and plan_.orders else plan_.accountant
     return plan(
         [replace(group, transition=max(1, (group.transition or 1) - after)) for group in groups],
         plan_.rounds - after,
         method=plan_.method,
         composition=plan_.composition,
-        accountant=plan_.accountant,
+        accountant=own if account is None else account,
         spending_rate=plan_.spending_rate,
         clip_norm=plan_.clip_norm if np.isfinite(plan_.clip_norm) else 1.0,
         shape=plan_.groups[0].noise_multiplier[after:],
@@ -127,42 +138,51 @@ def _members(method: str, groups: Sequence[Group], rounds: int, spending_rate: f
     return tuple(group.resolved(rounds, spending_rate) for group in groups)
 
 
-def _schedule(
-    groups: Sequence[Group],
-    rounds: int,
-    spending_rate: float,
-    accountant: Accountant[S],
-    composition: str,
-    curve: Array | None,
-    history: History,
-    same_noise: bool,
-) -> Schedule:
-    """Plan the groups in batches of similar budgets and put their rows back in order."""
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """How budgets are to be spent, whoever has them."""
 
-    def spent_by(batch: Sequence[Group]) -> S:
-        spent = accountant.spend(np.zeros(len(batch)), 1.0)  # never sampled, nothing spent
-        for i, group in enumerate(batch):
-            if charges := history.get(group.name):
-                spent = spent.replaced(np.array([i]), compose(accountant, charges))
-        return spent
+    rounds: int
+    spending_rate: float
+    composition: str
+    curve: Array | None
+    same_noise: bool
 
+
+def _schedule(groups: Sequence[Group], way: _Way, accountant: str | Accountant[Any], history: History) -> Schedule:
+    """Plan groups of one accountant together, in batches of similar budgets, and put their rows back in order."""
+    charges = [charge for some in history.values() for charge in some]
+    accountants = planning_accountants(accountant, groups, way.rounds, way.spending_rate, charges)
+    batches: list[tuple[Accountant[Any], NDArray[np.intp]]] = []
     order = np.argsort([group.budget.epsilon for group in groups], kind="stable")
-    batches = [order[start : start + _BATCH] for start in range(0, len(groups), _BATCH)]
-
-    def plan_batch(rows: NDArray[np.intp]) -> Schedule:
-        batch = [groups[row] for row in rows]
-        if curve is None:
-            return planners.spend_as_you_go(batch, rounds, spending_rate, accountant, spent_by(batch), composition)
-        return planners.shaped(batch, spending_rate, accountant, spent_by(batch), curve)
-
-    parts = [plan_batch(rows) for rows in batches]
-    place = np.argsort(np.concatenate(batches))
+    for one in dict.fromkeys(accountants):
+        rows = np.array([row for row in order if accountants[row] == one])
+        batches += [(one, rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH)]
+    parts = [_batch([groups[row] for row in rows], way, one, history) for one, rows in batches]
+    place = np.argsort(np.concatenate([rows for _, rows in batches]))
     made = Schedule(*(np.concatenate(columns)[place] for columns in zip(*map(astuple, parts), strict=True)))
-    if not same_noise or not history:
+    if not way.same_noise or not history:
         return made
+    # Then all have one budget, and so one accountant.
     noise = np.broadcast_to(made.noise_multiplier.max(axis=0), made.noise_multiplier.shape)
-    delta = groups[0].budget.delta
-    return planners.with_noise(noise, made.sampling_rate, delta, accountant, spent_by(groups))
+    spent = _spent_by(groups, accountants[0], history)
+    return planners.with_noise(noise, made.sampling_rate, groups[0].budget.delta, accountants[0], spent)
+
+
+def _batch(batch: Sequence[Group], way: _Way, accountant: Accountant[Any], history: History) -> Schedule:
+    spent = _spent_by(batch, accountant, history)
+    if way.curve is None:
+        return planners.spend_as_you_go(batch, way.rounds, way.spending_rate, accountant, spent, way.composition)
+    return planners.shaped(batch, way.spending_rate, accountant, spent, way.curve)
+
+
+def _spent_by(groups: Sequence[Group], accountant: Accountant[S], history: History) -> S:
+    """What every group has spent before."""
+    spent = accountant.spend(np.zeros(len(groups)), 1.0)  # never sampled, nothing spent
+    for i, group in enumerate(groups):
+        if charges := history.get(group.name):
+            spent = spent.replaced(np.array([i]), compose(accountant, charges))
+    return spent
 
 
 def _assemble(
@@ -171,7 +191,7 @@ def _assemble(
     history: History,
     method: str,
     composition: str,
-    accountant: str,
+    accountant: str | Accountant[Any],
     spending_rate: float,
     clip_norm: float,
 ) -> Plan:
@@ -194,22 +214,12 @@ def _assemble(
     return Plan(
         method=method,
         composition=composition,
-        accountant=accountant,
+        accountant=accountant if isinstance(accountant, str) else accountant.name,
         spending_rate=float(spending_rate),
         clip_norm=float(clip_norm),
-        orders=ORDERS if accountant == "rdp" else (),
+        orders=ORDERS if accountant == "rdp" else getattr(accountant, "orders", ()),
         groups=rows,
     )
-
-
-def _pld_accountant(groups: Sequence[Group], rounds: int, spending_rate: float, history: History) -> PldAccountant:
-    """A grid of losses that suits the weakest release the plan can hold: the slowest saver with the most noise."""
-    strictest = min(group.budget.epsilon for group in groups)
-    noise = first_guess(spending_rate, rounds, strictest, groups[0].budget.delta)
-    slowest = min(group.saving_rate or spending_rate for group in groups)
-    releases = [(slowest, float(noise)), *(charge[:2] for charges in history.values() for charge in charges)]
-    rates, noises = np.array(releases).T
-    return PldAccountant.for_releases(rates, noises)
 
 
 def checked_history(field: str, history: History, groups: Sequence[Group]) -> dict[str, tuple[Charge, ...]]:

@@ -20,7 +20,7 @@ METHODS = ("fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "spend-as-y
 # Methods in which everybody has the same noise, also where histories differ: that of whoever needs the most.
 SAME_NOISE = ("dp-fedavg", "adaptive-clipping")
 COMPOSITIONS = ("exact", "paper")
-ACCOUNTANTS = ("rdp", "pld")
+ACCOUNTANTS = ("rdp", "pld", "gaussian", "renyi")
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class Plan:
         accountant: one of `ACCOUNTANTS`.
         spending_rate: q.
         clip_norm: c, the mean of the clients' clip norms in every round.
-        orders: the grid of Rényi orders behind the numbers; empty for PLD.
+        orders: the grid of Rényi orders behind the numbers; empty where there is none, and for renyi where every
+            group has the order that follows from its budget.
         groups: a row a group.
     """
 

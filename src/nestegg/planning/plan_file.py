@@ -96,8 +96,9 @@ def _to_plan(record: _PlanRecord, source: str) -> Plan:
         not np.all(np.isfinite(orders) & (orders > 1.0))
         or not np.all(np.diff(orders) > 0.0)
         or (record.accountant == "rdp" and not orders.size)
+        or (record.accountant == "renyi" and orders.size > 1)
     ):
-        raise InputError(f"{source}: orders must be numbers above 1 that rise.")
+        raise InputError(f"{source}: orders must be numbers above 1 that rise, for accountant = 'renyi' one at most.")
     if any(len(getattr(record, name)) != record.rounds for name in ("mean_sampling_rate", "round_noise_multiplier")):
         raise InputError(f"{source}: rounds = {record.rounds} must be the length of every row.")
     try:

@@ -8,10 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from nestegg.accounting import MAX_NOISE, Accountant, Array, S, first_guess, smallest_noise, smallest_root
+from nestegg.accounting import (
+    MAX_NOISE,
+    Accountant,
+    Array,
+    RdpAccountant,
+    S,
+    first_guess,
+    smallest_noise,
+    smallest_root,
+)
 from nestegg.errors import InputError
 from nestegg.planning.budget import Group
 
@@ -64,6 +74,8 @@ def _spend(
     transition = np.array([group.transition or 1 for group in groups])
     saving_rate = np.array([group.saving_rate or spending_rate for group in groups])
     q, sigma, epsilon = (np.zeros((len(groups), rounds)) for _ in range(3))
+    # One order by itself would ask for the cost of its conversion whole, and soon find no noise for what is left.
+    rule: Accountant[Any] = RdpAccountant() if isinstance(accountant, RdpAccountant) else accountant
     spent = charge = already_spent  # `charge`, what a round costs, is replaced before its first use
     books = search = accountant  # for what is spent, and for the search of the noise: each needs only some orders
     for t in range(rounds):  # the paper's t is t + 1
@@ -76,7 +88,7 @@ def _spend(
             noise, search = _smallest_noise(books, search, spending_rate, left, aim, delta, spent.rows(rows), guess)
             if not exact:  # where converting to ε costs nothing, subtracting ε could overspend: never below exact
                 remaining = budget - spent.epsilon(delta)
-                alone = smallest_noise(accountant, spending_rate, left, remaining, delta, guess=noise)
+                alone = smallest_noise(rule, spending_rate, left, remaining, delta, guess=noise)
                 noise = np.maximum(noise, alone)
             sigma[rows, t] = _reachable(noise, [groups[int(row)] for row in rows])
             charge = charge.replaced(rows, books.spend(q[rows, t], sigma[rows, t]))

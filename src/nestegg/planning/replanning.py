@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nestegg.accounting import Array, Charge
+from nestegg.accounting import Accountant, Array, Charge
 from nestegg.checks import whole
 from nestegg.planning.budget import Budget
 from nestegg.planning.consistency import clip_norms
@@ -19,11 +19,19 @@ from nestegg.planning.plan import SAME_NOISE, GroupPlan, Plan
 
 
 class Standing(NamedTuple):
-    """Whose budget, and all that was charged against it, the rounds of the plan that are done included."""
+    """Where somebody stands.
+
+    Attributes:
+        whose: a word for it.
+        budget: what may be spent in the end.
+        charges: all that was charged against it, the rounds of the plan that are done included.
+        account: by what it is kept; by default as the plan is.
+    """
 
     whose: str
     budget: Budget
     charges: tuple[Charge, ...]
+    account: Accountant[Any] | None = None
 
 
 def replanned(plan: Plan, after: int, standings: Mapping[str, Sequence[Standing]]) -> Plan:
@@ -57,11 +65,12 @@ def _noise(plan: Plan, after: int, standings: Mapping[str, Sequence[Standing]]) 
     # Where all have the same noise, everybody's own need comes first; the most of them is taken in the end.
     like = replace(plan, method="idp-fedavg") if plan.method in SAME_NOISE else plan
     everybody = [(row.group, standing) for row in plan.groups for standing in dict.fromkeys(standings[row.group.name])]
-    for delta in {standing.budget.delta for _, standing in everybody}:  # a federation is planned at one δ
-        chosen = [(group, standing) for group, standing in everybody if standing.budget.delta == delta]
+    # A federation is planned at one δ, and by one account.
+    for delta, account in {(standing.budget.delta, standing.account): None for _, standing in everybody}:
+        chosen = [(g, one) for g, one in everybody if (one.budget.delta, one.account) == (delta, account)]
         groups = [replace(g, name=f"{g.name}, {standing.whose}", budget=standing.budget) for g, standing in chosen]
         spent = {group.name: standing.charges for group, (_, standing) in zip(groups, chosen, strict=True)}
-        rest = rest_of(like, after, groups, spent)
+        rest = rest_of(like, after, groups, spent, account)
         for (group, _), row in zip(chosen, rest.groups, strict=True):
             needed = np.array(row.noise_multiplier)
             most[group.name] = np.maximum(most.get(group.name, needed), needed)
