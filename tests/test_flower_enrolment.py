@@ -81,6 +81,19 @@ def test_a_roster_decides_who_may_enrol_and_where(tmp_path: Path) -> None:
     PlannedStrategy(small_plan(), tmp_path / "b", roster=groups).start(fresh, model())
 
 
+def test_who_has_withdrawn_from_the_servers_ledger_enrols_in_nothing(tmp_path: Path) -> None:
+    from nestegg.flower.enrolment import client_of_key
+
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    grid = LocalGrid(client_app(tmp_path / "clients"), 6)
+    PlannedStrategy(small_plan(), tmp_path / "a", ledger=url).start(grid, model(), num_rounds=1)
+    with Ledger(url) as ledger:
+        ledger.withdraw(client_of_key(b"public key of 0"), "moved away")
+    fresh = LocalGrid(client_app(tmp_path / "fresh"), 6)
+    with pytest.raises(PreconditionUnmet, match="group 'strict' has 1 of 2 clients"):
+        PlannedStrategy(small_plan(), tmp_path / "b", ledger=url, enrolment_timeout=0.1).start(fresh, model())
+
+
 def test_a_node_that_comes_back_under_another_number_is_the_same_client(tmp_path: Path) -> None:
     grid = LocalGrid(client_app(tmp_path / "clients"), 6)
     PlannedStrategy(small_plan(), tmp_path / "run").start(grid, model(), num_rounds=1)

@@ -46,9 +46,11 @@ def upto(rounds: int, *others: str) -> list[str]:
 
 
 @contextmanager
-def begun(url: str, made: Plan | None = None, budgets: dict[str, Budget] | None = None) -> Iterator[tuple[Ledger, Any]]:
+def begun(
+    url: str, made: Plan | None = None, budgets: dict[str, Budget] | None = None, rule: str = "fixed"
+) -> Iterator[tuple[Ledger, Any]]:
     with Ledger(url) as ledger:
-        ledger.set_budgets(LIFE if budgets is None else budgets)
+        ledger.set_budgets(LIFE if budgets is None else budgets, rule=rule)
         yield ledger, ledger.begin("monday", made or two_groups(), NAMES)
 
 
@@ -63,7 +65,7 @@ def test_an_account_composes_all_runs_as_the_judges_do(url: str) -> None:
     with begun(url) as (ledger, monday):
         spend(monday, 6)
         other = plan([Group("all", 2, Budget(4.0))], 9, accountant="pld")
-        tuesday = ledger.begin("tuesday", other, ("cleo", "new"), [Budget(1.0), Budget(4.5)])
+        tuesday = ledger.begin("tuesday", other, ("cleo", "new"), [Budget(1.0), Budget(4.5)], rule="fixed")
         spend(tuesday, 9)
         cleo, new = ledger.account("cleo"), ledger.account("new")
         assert (cleo.budget, new.budget) == (LIFE["cleo"], Budget(4.5))  # only strangers bring a budget
@@ -200,7 +202,7 @@ def test_reconciling_goes_to_the_safe_side_and_says_so(url: str) -> None:
 def test_a_plan_that_was_changed_meanwhile_stops_whoever_goes_by_the_old_one(url: str) -> None:
     with begun(url) as (ledger, books):
         claim = books.reserve(1)
-        ledger.set_budgets({"ada": Budget(3.0)})
+        ledger.set_budgets({"ada": Budget(3.0)}, reason="she asked for it")
         ledger.books("monday").replan()
         books.release(1, claim, "result 1")  # this one was paid for by the old plan
         with pytest.raises(InputError, match="was planned anew meanwhile: it must be opened again"):
@@ -249,7 +251,7 @@ def test_forgotten_rounds_are_charged_by_the_plan_they_were_made_by(tmp_path: Pa
         spend(books, 3)
         first, spent = books.plan, ledger.account("ada").epsilon
     with Ledger(backup) as ledger:  # an old ledger was restored, and the rest planned anew before anybody noticed
-        ledger.set_budgets({"ada": Budget(3.0)})
+        ledger.set_budgets({"ada": Budget(3.0)}, reason="she asked for it")
         books = ledger.books("monday")
         books.replan()
         assert len(books.reconcile(upto(4), first)) == 4
@@ -310,11 +312,13 @@ def test_a_reserved_round_stays_as_it_was_when_the_rest_is_planned_anew(url: str
 @settings(max_examples=20, deadline=None)
 @given(data=st.data())
 def test_nobody_goes_over_whatever_happens(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Runs with any groups and methods, interleaved, crashed, rewound and re-planned."""
+    """Runs with any groups, methods and rules, interleaved, crashed, rewound, re-planned and left by clients."""
     url = f"sqlite:///{tmp_path_factory.mktemp('any') / 'ledger.db'}"
     draw = data.draw
     with Ledger(url) as ledger:
-        ledger.set_budgets({n: Budget(draw(st.floats(1.0, 20.0)), draw(st.sampled_from([1e-5, 1e-6]))) for n in NAMES})
+        for name in NAMES:
+            budget = Budget(draw(st.floats(1.0, 20.0)), draw(st.sampled_from([1e-5, 1e-6])))
+            ledger.set_budgets({name: budget}, rule=draw(st.sampled_from(["fixed", "renyi"])), new=True)
         running, released = [], 0
         for i in range(draw(st.integers(1, 3))):
             names = draw(st.permutations(NAMES))[: draw(st.integers(2, 4))]
@@ -327,7 +331,7 @@ def test_nobody_goes_over_whatever_happens(data: st.DataObject, tmp_path_factory
             running.append(ledger.begin(f"run {i}", plan(groups, 4, method=method), names))
         for _ in range(draw(st.integers(1, 14))):
             books = draw(st.sampled_from(running))
-            step = draw(st.sampled_from(["round", "round", "crash", "lose", "replan"]))
+            step = draw(st.sampled_from(["round", "round", "crash", "lose", "replan", "withdraw"]))
             done = books.state.done
             try:
                 if step in ("round", "crash"):
@@ -338,8 +342,10 @@ def test_nobody_goes_over_whatever_happens(data: st.DataObject, tmp_path_factory
                 elif step == "lose" and done:
                     books.reconcile([books.state.results[round_] for round_ in range(1, done)])
                 elif step == "replan":
-                    books.replan().verify()
+                    books.replan()
                     books.check_rest()
+                elif step == "withdraw":
+                    ledger.withdraw(draw(st.sampled_from(NAMES)), "no more")
             except InputError:  # refused, or nothing left to do
                 pass
             if books.plan.method == "adaptive-clipping":  # one noise for all, whatever their histories
@@ -382,6 +388,6 @@ def test_a_plan_that_others_have_overtaken_is_made_again(url: str) -> None:
 def test_where_nothing_is_left_no_noise_is_enough(url: str) -> None:
     with begun(url) as (ledger, books):
         spend(ledger.begin("elsewhere", plan([Group("all", 1, Budget(6.0))], 5), ("ada",)), 5)
-        ledger.set_budgets({"ada": Budget(ledger.account("ada").epsilon)})
+        ledger.set_budgets({"ada": Budget(ledger.account("ada").epsilon)}, reason="enough")
         with pytest.raises(InputError, match="group 'strict, client ada': epsilon = 6 at delta = 1e-05 cannot be met"):
             books.replan()

@@ -12,14 +12,15 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import Connection, create_engine, text
+from sqlalchemy import Connection, MetaData, create_engine, text
 
 from nestegg import Budget, BudgetError, InputError, VerificationError
-from nestegg.ledger import Ledger, tables
+from nestegg.ledger import Ledger, Rule, tables
 from nestegg.ledger.database import checked_url, insert_rows
 from nestegg.ledger.log import append
 from nestegg.ledger.plans import store_plan
 
+from .conftest import Run
 from .test_ledger import NAMES, begun, spend, two_groups
 
 TAMPERINGS = {
@@ -44,15 +45,21 @@ TAMPERINGS = {
     "a replaced plan": "UPDATE plans SET content = (SELECT content FROM plans WHERE digest <> 'D') WHERE digest = 'D'",
     "a removed plan": "DELETE FROM plans WHERE digest = 'D'",
     "a moved head": "UPDATE head SET entry = 6",
-    "a budget after the end": "INSERT INTO budgets VALUES (1, 1000000, 99.0, 0.1)",
+    "a budget after the end": "INSERT INTO budgets VALUES (1, 1000000, 99.0, 0.1, 'fixed', NULL)",
     "a charge after the end": "INSERT INTO charges VALUES (1000000, 1, 0.5, 2.0)",
     "a run from nowhere": "INSERT INTO runs VALUES (3, 'sunday')",
     "a group from nowhere": "INSERT INTO groups VALUES (9, 2, 'nobody')",
-    "a member from nowhere": "INSERT INTO members VALUES (1, 9)",
+    "a member from nowhere": "INSERT INTO members VALUES (1, 9, 7)",
     "a client from nowhere": "INSERT INTO clients VALUES (9, 'zoe')",
     "a charge before the beginning": "INSERT INTO charges VALUES (0, 1, 0.5, 2.0)",
-    "a budget before the beginning": "INSERT INTO budgets VALUES (1, 0, 99.0, 0.1)",
-    "a budget of nobody": "INSERT INTO budgets VALUES (77, 1, 5.0, 0.1)",
+    "a budget before the beginning": "INSERT INTO budgets VALUES (1, 0, 99.0, 0.1, 'fixed', NULL)",
+    "a budget of nobody": "INSERT INTO budgets VALUES (77, 1, 5.0, 0.1, 'fixed', NULL)",
+    "another rule": "UPDATE budgets SET rule = 'gaussian' WHERE client = 1",
+    "a rule as of version 1": "UPDATE budgets SET rule = NULL WHERE client = 1",
+    "another order": "UPDATE budgets SET renyi_order = 9.0 WHERE client = 1",
+    "a member in another place": "UPDATE members SET place = 3 WHERE client = 1",
+    "a member without a place": "UPDATE members SET place = NULL WHERE client = 1",
+    "a withdrawal from nowhere": "INSERT INTO withdrawals VALUES (1, 3)",
 }
 
 
@@ -118,7 +125,7 @@ def test_other_databases_are_refused(url: str) -> None:
         connection.execute(text("UPDATE head SET version = 7"))
     engine.dispose()
     for read_only in (False, True):
-        with pytest.raises(InputError, match="is a ledger of version 7; this nestegg knows versions up to 1"):
+        with pytest.raises(InputError, match="is a ledger of version 7; this nestegg knows versions up to 2"):
             Ledger(url, read_only)
 
 
@@ -148,20 +155,75 @@ def test_an_older_ledger_is_migrated_after_a_backup(url: str, tmp_path: Path, mo
         Ledger(url, read_only=True)
     with pytest.raises(ZeroDivisionError):
         Ledger(url)
-    (backup,) = tmp_path.glob("*.version-1.backup")
+    (backup,) = tmp_path.glob("*.version-2.backup")
     backup.unlink()
-    monkeypatch.setattr(tables, "MIGRATIONS", (tables.MIGRATIONS[0], notes))
+    monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS[:2], notes))
     with Ledger(url) as ledger:
         assert ledger.verify()[0] == head
         with ledger._database.reading() as connection:
             assert "notes" in tables_in(connection)
             assert "halfway" not in tables_in(connection)
-            assert tables.version_of(connection, "it") == 2
+            assert tables.version_of(connection, "it") == 3
     Ledger(url).close()  # once only
-    (backup,) = tmp_path.glob("*.version-1.backup")
-    monkeypatch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:1])
+    (backup,) = tmp_path.glob("*.version-2.backup")
+    monkeypatch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:2])
     with Ledger(f"sqlite:///{backup}", read_only=True) as ledger:
         assert ledger.verify()[0] == head
+
+
+V1_HEAD = "881810cbebce53695c957406b4935095d2fcaa3b56add07dac0bbfe509dfb1a4"
+
+
+def version_1(url: str, folder: Path) -> None:
+    """A ledger that nestegg wrote before accounts had rules: two rounds released, one reserved, a budget raised."""
+    path = folder / "version-1.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript((Path(__file__).parent / "data" / "ledger-v1.sql").read_text())
+    source, target, found = create_engine(f"sqlite:///{path}"), create_engine(checked_url(url)), MetaData()
+    found.reflect(source)
+    for table in found.tables.values():
+        for column in table.columns:
+            column.type = column.type.as_generic()
+    found.create_all(target)
+    with source.connect() as old, target.begin() as new:
+        for table in found.sorted_tables:
+            new.execute(table.insert(), [dict(row) for row in old.execute(table.select()).mappings()])
+    source.dispose()
+    target.dispose()
+
+
+def test_a_ledger_of_version_1_keeps_its_chain_and_its_promise(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    version_1(url, tmp_path)
+    assert run("ledger", "show", "--ledger", url).code == 2
+    assert run("ledger", "migrate", "--ledger", url).out == "The ledger is up to date.\n"
+    assert len(list(tmp_path.glob("*.version-1.backup"))) == 1
+    with Ledger(url) as ledger:
+        assert ledger.verify()[0].hash == V1_HEAD
+        assert {account.rule for account in ledger.accounts()} == {Rule("fixed")}
+        assert ledger.account("ada").budget == Budget(7.0)
+        assert [(change.epsilon, change.reason) for change in ledger.changes("ada")] == [(6.0, ""), (7.0, "")]
+        books = ledger.books("monday")
+        books.release(3, books.reserve(3), "result 3")
+        assert ledger.account("ada").epsilon == pytest.approx(3.0, rel=1e-6)
+        with pytest.raises(InputError, match="cannot replace the rule 'fixed' of an account that is in use"):
+            ledger.set_budgets({"ada": Budget(8.0)}, rule="renyi", reason="safer")
+        ledger.set_budgets({"ada": Budget(8.0), "Zoë": Budget(9.5)}, reason="more")  # her name was written otherwise
+        ledger.set_budgets({"eve": Budget(8.0)}, new=True)
+        assert [ledger.account(name).rule.name for name in ("ada", "Zoë", "eve")] == ["fixed", "fixed", "renyi"]
+        ledger.verify(V1_HEAD)
+
+
+def test_a_run_of_version_1_does_not_go_on_without_a_member_whose_place_it_never_kept(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    version_1(url, tmp_path)
+    with Ledger(url) as ledger:
+        ledger.withdraw("bob", "enough")
+        with pytest.raises(InputError, match="cannot go on without 'bob', who has withdrawn"):
+            ledger.books("monday").withdrawn()
+        ledger.verify(V1_HEAD)
 
 
 def test_reading_does_not_write_and_writing_does_not_wait(url: str) -> None:
@@ -301,14 +363,15 @@ def test_the_chain_can_be_checked_by_anybody(tmp_path: Path) -> None:
             ).fetchall()
             if fields[1] == "budgets":
                 rows = database.execute(
-                    "SELECT name, epsilon, delta FROM budgets NATURAL JOIN clients WHERE entry = ? ORDER BY client",
+                    "SELECT name, epsilon, delta, rule, renyi_order FROM budgets NATURAL JOIN clients "
+                    "WHERE entry = ? ORDER BY client",
                     [entry],
                 ).fetchall()
             elif fields[1] == "run":
                 rows = database.execute("SELECT name FROM runs").fetchall()
                 rows += database.execute('SELECT "group", name FROM groups ORDER BY "group"').fetchall()
                 rows += database.execute(
-                    'SELECT "group", name FROM members NATURAL JOIN clients ORDER BY "group", client'
+                    'SELECT "group", name, place FROM members NATURAL JOIN clients ORDER BY "group", client'
                 ).fetchall()
             lines = [previous, dumps(fields), *map(dumps, rows)]
             previous = sha256("".join(line + "\n" for line in lines).encode()).hexdigest()
@@ -319,14 +382,15 @@ def test_budgets_rise_and_fall_but_not_below_what_is_spent(url: str) -> None:
     with begun(url) as (ledger, books):
         spend(books, 6)
         before = ledger.verify()[0]
+        given = {"eve": Budget(1.0), "bob": Budget(7.0), "ada": Budget(3.0)}
         with pytest.raises(
             InputError, match=r"client 'ada': epsilon = 3 at delta = 1e-05 is below what it has spent, 5"
         ):
-            ledger.set_budgets({"eve": Budget(1.0), "bob": Budget(7.0), "ada": Budget(3.0)})
+            ledger.set_budgets(given, reason="their wish", new=True)
         assert ledger.verify()[0] == before
         with pytest.raises(InputError, match="knows no client 'eve'"):
             ledger.account("eve")
-        ledger.set_budgets({"ada": Budget(5.5), "bob": Budget(7.0)})
+        ledger.set_budgets({"ada": Budget(5.5), "bob": Budget(7.0)}, reason="their wish")
         assert [ledger.account(name).budget.epsilon for name in ("ada", "bob", "dan")] == [5.5, 7.0, 12.0]
         assert [account.example for account in ledger.accounts()] == ["ada", "bob", "cleo"]
 
@@ -335,6 +399,6 @@ def test_a_budget_that_falls_meanwhile_counts_at_once(url: str) -> None:
     with begun(url) as (ledger, books):
         books.release(1, books.reserve(1), "")
         spent = ledger.account("ada").epsilon
-        ledger.set_budgets({"ada": Budget(spent * 1.001)})
+        ledger.set_budgets({"ada": Budget(spent * 1.001)}, reason="her wish")
         with pytest.raises(BudgetError, match="'ada'"):
             books.reserve(2)

@@ -29,10 +29,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def make_folder(name: str, folder: Path) -> None:
+def make_folder(name: str, folder: Path, mode: int = 0o777) -> None:
     """Before anything takes long: a folder that cannot be made is a mistake of the user's."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode, parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{name} {folder} cannot be made: {error.strerror}.") from None
 

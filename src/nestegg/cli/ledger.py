@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from nestegg.cli import tables
+from nestegg.cli import ledger_content, tables
 from nestegg.config import Config, ledger_of, load_config
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
-from nestegg.ledger import Account, Ledger
+from nestegg.ledger import RULES, Change, Ledger
 from nestegg.planning import Budget, judged
 from nestegg.planning.clients import read_budgets
 
@@ -30,8 +30,25 @@ Place = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 DEFAULT = "ledger.db"
-CHARGE_COLUMNS = ("entry", "at", "run", "round", "group", "sampling_rate", "noise_multiplier", "state")
-ACCOUNT_COLUMNS = ("client", "epsilon", "delta", "epsilon_spent", "epsilon_left", "runs")
+CHARGE_COLUMNS = ("entry", "day", "run", "round", "group", "sampling_rate", "noise_multiplier", "state", "note")
+ACCOUNT_COLUMNS = (
+    *("client", "epsilon", "delta", "account", "order", "epsilon_spent", "epsilon_left", "withdrawn", "runs"),
+)
+Rule = Annotated[
+    str | None,
+    typer.Option(
+        "--account",
+        metavar="|".join(RULES),
+        help="How new accounts are kept. renyi, the default: plans may depend on earlier results, at a price; "
+        "gaussian: the same at none, for clients sampled with rate 1 in every round; fixed: plans depend on no result.",
+    ),
+]
+Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; required where a budget replaces another.")]
+Author = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Who says so; else $NESTEGG_AUTHOR or the login name.")
+]
+New = Annotated[bool, typer.Option("--new", help="Let clients in that the ledger does not know.")]
+ChangeDelta = Annotated[bool, typer.Option("--change-delta", help="Change δ of clients that have spent something.")]
 
 
 @app.command()
@@ -41,36 +58,21 @@ def show(
     as_json: AsJson = False,
     place: Place = DEFAULT,
 ) -> None:
-    """Show runs and accounts: budgets, what is spent, and what is left."""
+    """Show runs and accounts: budgets, what is spent, what is left, and who changed a budget and why."""
     if client is not None and run is not None:
         raise InputError("give either --client or --run.")
-    console = Console()
     with Ledger(_where(place), read_only=True) as ledger:
         if client is not None:
-            account = ledger.account(client)
-            content = _account(account)
-            shown = [tables.client_table(account)]
+            content, shown = ledger_content.client_content(ledger, client)
         elif run is not None:
-            books = ledger.books(run)
-            groups = books.accounts()
-            content = {"run": run, "groups": {name: _account(account) for name, account in groups.items()}}
-            shown = [tables.run_table(run, books.state, books.plan, groups)]
+            content, shown = ledger_content.run_content(ledger, run)
         else:
-            history, accounts = ledger.history(), ledger.accounts()
-            plans = {state.name: ledger.plan(state.plan) for state in history.runs.values()}
-            content = {
-                "runs": [
-                    {"run": s.name, "began": s.at, "plan": s.plan, "rounds_done": s.done, "open": s.claim is not None}
-                    for s in history.runs.values()
-                ],
-                "accounts": [_account(account) for account in accounts],
-            }
-            shown = [tables.runs_table(history.runs.values(), plans), tables.accounts_table(accounts)]
+            content, shown = ledger_content.overview_content(ledger)
     if as_json:
         print(json.dumps(content, allow_nan=False))
         return
     for table in shown:
-        console.print(table)
+        Console().print(table)
 
 
 @budgets.command("set")
@@ -78,26 +80,52 @@ def set_budget(
     client: Annotated[str, typer.Argument(metavar="ID", help="The client.")],
     epsilon: Annotated[float, typer.Option(help="ε it may spend in its life.")],
     delta: Annotated[float, typer.Option(help="δ at which ε is meant.")] = 1e-5,
+    account: Rule = None,
+    reason: Reason = None,
+    author: Author = None,
+    new: New = False,
+    change_delta: ChangeDelta = False,
     place: Place = DEFAULT,
 ) -> None:
     """Give a client a lifetime budget, or another one."""
-    budget = Budget(epsilon, delta)
+    given = {client: Budget(epsilon, delta)}
     with Ledger(_where(place)) as ledger:
-        ledger.set_budgets({client: budget})
-    _say(f"{client} may spend ε = {epsilon:g} at δ = {delta:g}.")
+        ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
+        rule = ledger.account(client).rule
+    _say(f"{client} may spend ε = {epsilon:g} at δ = {delta:g}; {rule.sentence}.")
 
 
 @budgets.command("import")
 def import_budgets(
     file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="Lines of client,epsilon[,delta]; or JSON lines.")],
     delta: Annotated[float, typer.Option(help="δ of clients whose line gives none.")] = 1e-5,
+    account: Rule = None,
+    reason: Reason = None,
+    author: Author = None,
+    new: New = False,
+    change_delta: ChangeDelta = False,
     place: Place = DEFAULT,
 ) -> None:
     """Give many clients their lifetime budgets: all of them, or, if a line is wrong, none."""
     given = read_budgets(file, delta)
     with Ledger(_where(place)) as ledger:
-        ledger.set_budgets(given)
-    _say(f"{len(given)} clients have their budgets.")
+        ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
+        kept = dict.fromkeys(one.rule.name for one in ledger.accounts())
+    _say(f"{len(given)} clients have their budgets. Accounts are kept by the rule {' or '.join(kept)}.")
+
+
+@app.command()
+def withdraw(
+    client: Annotated[str, typer.Argument(metavar="ID", help="The client.")],
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.")],
+    author: Author = None,
+    place: Place = DEFAULT,
+) -> None:
+    """Let a client withdraw, for good: it is in no new run, and its open ones go on without it."""
+    with Ledger(_where(place)) as ledger:
+        ledger.withdraw(client, reason, author)
+        open_ = [part.run for part in ledger.account(client).parts]
+    _say(f"{client} has withdrawn: it pays for no further round. Runs it is in: {', '.join(open_) or 'none'}.")
 
 
 @app.command()
@@ -110,27 +138,51 @@ def verify(
     """Walk the whole chain and recompute every account; prints the head, which is worth noting down elsewhere."""
     with Console(stderr=True).status("Reading the log …"), Ledger(_where(place), read_only=True) as ledger:
         position, accounts = ledger.verify(head)
+        runs = ledger.history().runs.values()
     clients = sum(account.clients for account in accounts)
-    _say(f"The ledger holds: {position.entry} entries, {clients} clients, nobody is over budget. Head {position.hash}")
+    gone = sum(account.clients for account in accounts if account.withdrawn)
+    for run in runs:
+        if run.note:
+            _say(f"Run {run.name}: {run.note}.")
+    withdrawn = f" ({gone} withdrawn)" if gone else ""
+    _say(
+        f"The ledger holds: {position.entry} entries, {clients} clients{withdrawn}, nobody is over budget. Head "
+        f"{position.hash}"
+    )
 
 
 @app.command()
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .csv file, or a .jsonl file.")],
     accounts: Annotated[bool, typer.Option("--accounts", help="A line a client instead of a line a charge.")] = False,
+    changes: Annotated[bool, typer.Option("--budgets", help="A line a budget or withdrawal, with its reason.")] = False,
     place: Place = DEFAULT,
 ) -> None:
-    """Write all charges, or all accounts, as CSV or JSON lines."""
+    """Write all charges, all accounts, or all budgets as CSV or JSON lines. Times are days."""
     if file.suffix not in (".csv", ".jsonl"):
         raise InputError(f"{file} must end in .csv or .jsonl.")
+    if accounts and changes:
+        raise InputError("give either --accounts or --budgets.")
     with Ledger(_where(place), read_only=True) as ledger:
+        rows: Iterable[dict[str, Any]] = ledger.charges()
+        columns: Sequence[str] = CHARGE_COLUMNS
         if accounts:
-            rows: Iterable[dict[str, Any]] = ({"client": name, **_numbers(one)} for name, one in ledger.clients())
-        else:
-            rows = ledger.charges()
-        columns = ACCOUNT_COLUMNS if accounts else CHARGE_COLUMNS
+            rows = ({"client": name, **ledger_content.numbers_of(one)} for name, one in ledger.clients())
+            columns = ACCOUNT_COLUMNS
+        elif changes:
+            rows, columns = (change._asdict() for change in ledger.changes()), Change._fields
         write_atomically(file, _csv(columns, rows) if file.suffix == ".csv" else _lines(rows))
     _say(f"Written to {file}.")
+
+
+@app.command()
+def migrate(place: Place = DEFAULT) -> None:
+    """Bring the tables of an older nestegg up to date, after a backup; whatever writes does so, too."""
+    where = _where(place)
+    if isinstance(where, Path) and not where.exists():
+        raise InputError(f"{where} does not exist.")
+    Ledger(where).close()
+    _say("The ledger is up to date.")
 
 
 @app.command()
@@ -179,27 +231,6 @@ def _run_config(folder: Path) -> Config | None:
     except (OSError, ValueError) as error:
         raise InputError(f"{str(folder)[:60]!r} is not a file name: {error}.") from None
     return load_config(folder / "config.toml") if is_run else None
-
-
-def _numbers(account: Account) -> dict[str, Any]:
-    return {
-        "epsilon": account.budget.epsilon,
-        "delta": account.budget.delta,
-        "epsilon_spent": account.epsilon,
-        "epsilon_left": account.left,
-        "runs": len(account.parts),
-    }
-
-
-def _account(account: Account) -> dict[str, Any]:
-    parts = [{"run": part.run, "group": part.group, "rounds": part.rounds} for part in account.parts]
-    return {
-        "example": account.example,
-        "clients": account.clients,
-        **_numbers(account),
-        "epsilon_spent_pld": account.epsilon_pld,
-        "runs": parts,
-    }
 
 
 def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:

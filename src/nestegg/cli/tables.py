@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,11 +16,10 @@ from nestegg.planning import GroupPlan, Plan
 
 if TYPE_CHECKING:
     from nestegg.comparison import Outcome
-    from nestegg.ledger import Account, RunState
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 MARKS = "●▲■◆▼★"
-_SHOWN = 12
+SHOWN = 12
 
 
 def show(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
@@ -40,8 +39,8 @@ def show(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
 
 def groups_table(plan: Plan) -> Table:
     """A line a group: budget, rates, and noise in saving and spending rounds."""
-    table = _table("Every client's plan", "clients", "budget ε", "rate q", "noise σ, saving", "noise σ, spending")
-    for row in plan.groups[:_SHOWN]:
+    table = plain_table("Every client's plan", "clients", "budget ε", "rate q", "noise σ, saving", "noise σ, spending")
+    for row in plan.groups[:SHOWN]:
         saving, spending = _phases(row)
         rates = f"{row.group.saving_rate:g} → {plan.spending_rate:g}" if saving else f"{plan.spending_rate:g}"
         table.add_row(
@@ -52,23 +51,23 @@ def groups_table(plan: Plan) -> Table:
             _span(saving),
             _span(spending),
         )
-    return _say_rest(table, len(plan.groups))
+    return say_rest(table, len(plan.groups))
 
 
 def spending_table(plan: Plan) -> Table:
     """A line a group: ε spent at the quarters of the training, and in the end by the independent judge."""
     quarters = [max(1, round(plan.rounds * k / 4)) for k in (1, 2, 3, 4)]
     title = f"ε spent by {plan.accountant.upper()}, and in the end by PLD"
-    table = _table(title, *(f"after {t}" for t in quarters), "by PLD", "budget ε")
-    for row in plan.groups[:_SHOWN]:
+    table = plain_table(title, *(f"after {t}" for t in quarters), "by PLD", "budget ε")
+    for row in plan.groups[:SHOWN]:
         spent = (*(row.epsilon_spent[t - 1] for t in quarters), row.epsilon_spent_pld)
-        table.add_row(escape(row.group.name), *map(_number, spent), f"{row.group.budget.epsilon:g}")
-    return _say_rest(table, len(plan.groups))
+        table.add_row(escape(row.group.name), *map(number, spent), f"{row.group.budget.epsilon:g}")
+    return say_rest(table, len(plan.groups))
 
 
 def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
     """What the composition is worth: noise while spending, and budget that is never spent."""
-    table = _table(
+    table = plain_table(
         f"What {plan.composition} composition changes in the spending rounds",
         "noise σ",
         "to paper's rule",
@@ -77,20 +76,20 @@ def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
         "by paper's rule",
     )
     trios = zip(plan.groups, rivals["paper"].groups, rivals["uniform"].groups, strict=True)
-    for row, paper, uniform in list(trios)[:_SHOWN]:
+    for row, paper, uniform in list(trios)[:SHOWN]:
         noise, first = np.mean(_phases(row)[1]), (row.group.transition or 1) - 1
         table.add_row(
             escape(row.group.name),
             f"{noise:.3f}",
             *(f"{noise / np.mean(rival.noise_multiplier[first:]) - 1:+.1%}" for rival in (paper, uniform)),
-            *(_number(max(r.group.budget.epsilon - r.epsilon_spent[-1], 0.0)) for r in (row, paper)),
+            *(number(max(r.group.budget.epsilon - r.epsilon_spent[-1], 0.0)) for r in (row, paper)),
         )
-    return _say_rest(table, len(plan.groups))
+    return say_rest(table, len(plan.groups))
 
 
 def comparison(plans: dict[str, Plan]) -> Table:
     """Several plans for the same budgets, group by group; noise is the mean over the saving or spending rounds."""
-    table = _table(
+    table = plain_table(
         "The same budgets, three planners: their noise σ and the ε they spend",
         "planner",
         "first",
@@ -101,7 +100,7 @@ def comparison(plans: dict[str, Plan]) -> Table:
         "by PLD",
         "of ε",
     )
-    for rows in list(zip(*(plan.groups for plan in plans.values()), strict=True))[:_SHOWN]:
+    for rows in list(zip(*(plan.groups for plan in plans.values()), strict=True))[:SHOWN]:
         first = max((row.group.transition or 1) for row in rows) - 1
         for name, row in zip(plans, rows, strict=True):
             noise = row.noise_multiplier
@@ -112,12 +111,12 @@ def comparison(plans: dict[str, Plan]) -> Table:
                 f"{np.mean(noise[:first]):.3f}" if first else "–",
                 f"{np.mean(noise[first:]):.3f}",
                 f"{noise[-1]:.3f}",
-                _number(row.epsilon_spent[-1]),
-                _number(row.epsilon_spent_pld),
+                number(row.epsilon_spent[-1]),
+                number(row.epsilon_spent_pld),
                 f"{row.group.budget.epsilon:g}",
                 end_section=row is rows[-1],
             )
-    return _say_rest(table, len(next(iter(plans.values())).groups))
+    return say_rest(table, len(next(iter(plans.values())).groups))
 
 
 def spending_chart(plan: Plan, uniform: Plan, width: int = 60, height: int = 12) -> Text:
@@ -164,58 +163,6 @@ def accuracy_table(outcomes: Sequence[Outcome], dataset: str) -> Table:
     return table
 
 
-def runs_table(runs: Iterable[RunState], plans: dict[str, Plan]) -> Table:
-    """A line a run: when it began, and how far it has come."""
-    table = _table("Runs", "method", "clients", "rounds done", "began", first="run")
-    for run in runs:
-        plan = plans[run.name]
-        open_ = ", one reserved" if run.claim else ""
-        done = f"{run.done} of {plan.rounds}{open_}"
-        table.add_row(escape(run.name), plan.method, str(plan.clients), done, run.at[:16].replace("T", " "))
-    return table
-
-
-def accounts_table(accounts: Sequence[Account]) -> Table:
-    """A line for all clients that have the same budget and took part in the same groups."""
-    table = _table("Accounts over all runs", "clients", "budget ε", "ε spent", "ε left", "runs", first="one of them")
-    for account in accounts[:_SHOWN]:
-        table.add_row(
-            escape(account.example),
-            str(account.clients),
-            f"{account.budget.epsilon:g}",
-            _number(account.epsilon),
-            _number(account.left),
-            str(len(account.parts)),
-        )
-    return _say_rest(table, len(accounts), "accounts")
-
-
-def client_table(account: Account) -> Table:
-    """A client's account, run by run. ε of several runs do not add up: together they are less."""
-    title = f"{escape(account.example)}: budget ε = {account.budget.epsilon:g} at δ = {account.budget.delta:g}"
-    table = _table(title, "group", "rounds paid", "ε by itself", first="run")
-    for part in account.parts:
-        table.add_row(escape(part.run), escape(part.group), str(part.rounds), _number(account.within(part.run)))
-    table.add_section()
-    table.add_row("all together, by RDP", "", str(sum(part.rounds for part in account.parts)), _number(account.epsilon))
-    table.add_row("all together, by PLD", "", "", _number(account.epsilon_pld))
-    table.add_row("left, by RDP", "", "", _number(account.left))
-    return table
-
-
-def run_table(name: str, state: RunState, plan: Plan, groups: dict[str, Account]) -> Table:
-    """A run's groups, each by the account of its member that has the least left."""
-    title = f"{escape(name)}: {state.done} of {plan.rounds} rounds released"
-    headings = ("clients", "budget ε", "ε in other runs", "ε here", "ε together", "ε left")
-    table = _table(title, *headings)
-    for row in plan.groups[:_SHOWN]:
-        account = groups[row.group.name]
-        spent = (account.without(name), account.within(name), account.epsilon, account.left)
-        clients, budget = str(row.group.clients), f"{account.budget.epsilon:g}"
-        table.add_row(escape(row.group.name), clients, budget, *map(_number, spent))
-    return _say_rest(table, len(plan.groups))
-
-
 def _phases(row: GroupPlan) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Noise while saving and while spending."""
     first = (row.group.transition or 1) - 1
@@ -229,11 +176,12 @@ def _span(values: tuple[float, ...]) -> str:
     return first if first == last else f"{first} → {last}"
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Three decimals, or a dash."""
     return "–" if value is None or not np.isfinite(value) else f"{value:.3f}"
 
 
-def _table(title: str, *headings: str, first: str = "group") -> Table:
+def plain_table(title: str, *headings: str, first: str = "group") -> Table:
     """A table whose first column names groups or the like, and whose numbers are never cut."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=32)
@@ -242,8 +190,9 @@ def _table(title: str, *headings: str, first: str = "group") -> Table:
     return table
 
 
-def _say_rest(table: Table, rows: int, what: str = "groups") -> Table:
-    if rows > _SHOWN:
-        table.caption = f"and {rows - _SHOWN} more {what}; --json shows all"
+def say_rest(table: Table, rows: int, what: str = "groups") -> Table:
+    """Say how many rows are not shown."""
+    if rows > SHOWN:
+        table.caption = f"and {rows - SHOWN} more {what}; --json shows all"
         table.caption_justify = "left"
     return table

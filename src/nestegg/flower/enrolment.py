@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
@@ -83,10 +83,17 @@ class Enrolment:
         terms: on offer.
         identity: key, or partition-id.
         places: the group of every client that may enrol; by default anybody may, and takes a group that fits.
+        withdrawn: clients that have withdrawn, and enrol in nothing any more.
     """
 
-    def __init__(self, terms: Terms, identity: str, places: Mapping[str, str] | None = None) -> None:
-        self._terms, self._identity, self._places = terms, identity, places
+    def __init__(
+        self,
+        terms: Terms,
+        identity: str,
+        places: Mapping[str, str] | None = None,
+        withdrawn: Collection[str] = frozenset(),
+    ) -> None:
+        self._terms, self._identity, self._places, self._withdrawn = terms, identity, places, withdrawn
         self._closed = False
         self._tries: Counter[int] = Counter()  # offers that a node has had
         self._pending: dict[str, int] = {}  # nodes that have not answered theirs, by the number of the message
@@ -149,6 +156,8 @@ class Enrolment:
             answer = wire.answer_of(reply.content)
             group, budget = self._terms.row(answer.group).group, Budget(answer.epsilon, answer.delta)
             client = self._client_of.get(node_id) or client_of_partition(answer.partition)
+            if client in self._withdrawn and not self._closed:
+                raise InputError(f"{client} has withdrawn.")
             if client in self.members:
                 raise InputError(f"it says that it is {client}, who is enrolled.")
             if self._places is not None and self._places.get(client) != group.name:

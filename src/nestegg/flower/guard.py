@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nestegg.accounting import Charge, merged
@@ -19,6 +19,7 @@ from nestegg.files import make_folder, write_atomically
 from nestegg.flower.terms import Order, Terms, own_plan
 from nestegg.ledger import Account as LedgerAccount
 from nestegg.ledger import Ledger, Part, RunBooks
+from nestegg.ledger.rules import new_rule, rule_for_plan
 from nestegg.planning import Budget, Plan
 from nestegg.schema import Section, read_toml
 
@@ -28,20 +29,29 @@ OWN_NAME = "own"  # a client's name in its own ledger
 class _BudgetFile(Section):
     epsilon: float
     delta: float
+    account: str | None = None
 
 
 @dataclass(frozen=True)
 class Account:
-    """Where a client keeps its account, and what it allows to be spent in all."""
+    """Where a client keeps its account, what it allows to be spent in all, and how that is counted.
+
+    Attributes:
+        folder: of the account.
+        budget: for life.
+        rule: of the account, as in `nestegg ledger budgets set --account`. By default the first plan decides: gaussian
+            where all its rates are 1, else renyi. Either way later plans may depend on earlier results.
+    """
 
     folder: Path
     budget: Budget
+    rule: str | None = None
 
     @classmethod
     def of_folder(cls, folder: Path) -> Account:
         """An account whose budget stands in its folder, in budget.toml."""
         record = read_toml(_BudgetFile, folder / "budget.toml")
-        return cls(folder, Budget(record.epsilon, record.delta))
+        return cls(folder, Budget(record.epsilon, record.delta), record.account)
 
 
 class Guard:
@@ -70,7 +80,9 @@ class Guard:
         with self._ledger() as ledger:
             self._check_pledge(ledger, terms.run, plan)
             if not ledger.has_run(terms.run):
-                ledger.begin(terms.run, plan, [OWN_NAME])
+                ledger.begin(
+                    terms.run, plan, [OWN_NAME], [self._account.budget], rule=self._account.rule, note=terms.note
+                )
             self._check_same(ledger.books(terms.run), plan)
             known = self._read(terms.run).get("terms")
             if known is not None and Terms.parse(str(known)).digest != terms.digest:
@@ -98,7 +110,7 @@ class Guard:
         """Leave a run that has ended early, at its owner's word: it is paid up to a round, and never answered again.
 
         Raises:
-            InputError: the account cannot pay, or the run was paid further than that.
+            InputError: the account cannot pay, the run was paid further than that, or the client has withdrawn.
         """
         terms, _ = self._agreed(run)
         with self._ledger() as ledger:
@@ -106,6 +118,18 @@ class Guard:
             whole("after", after, books.state.done, terms.plan.rounds)
             _pay(books, after)
             write_atomically(self._file(run), json.dumps({"left": True}))
+
+    def withdraw(self, reason: str, author: str | None = None) -> None:
+        """Withdraw from everything, for good: no offer and no order is ever answered again.
+
+        Runs that were not left are paid to their end, as was pledged: how far they have come, a client that is not
+        asked does not know. Whoever does should `leave` them first.
+        """
+        with self._ledger() as ledger:
+            for run in ledger.history().runs.values():
+                if not self._has_left(run.name):
+                    _pay(ledger.books(run.name), ledger.plan(run.plan).rounds)
+            ledger.withdraw(OWN_NAME, reason, author)
 
     def _group(self, terms: Terms) -> str:
         """The group with the largest ε that this client's own budget covers."""
@@ -121,7 +145,7 @@ class Guard:
         Those may go on, and a client that is not sampled does not hear of it: to count only what it was asked for would
         tell, by what it can still afford, how often it was sampled.
         """
-        account, pledged, done = ledger.account(OWN_NAME), [], 0
+        account, pledged, done = self._standing(ledger, plan), [], 0
         for other in ledger.history().runs.values():
             if other.name == run:
                 done = other.done
@@ -130,12 +154,21 @@ class Guard:
             if other.name != run and not self._has_left(other.name):
                 pledged.append(_rest(other.name, ledger.plan(other.plan), other.done))
         parts = (*account.parts, *pledged, _rest(run, plan, done))
-        after = LedgerAccount(OWN_NAME, 1, account.budget, parts)
+        after = replace(account, parts=parts)
         if after.is_over:
             raise BudgetError(
                 f"run {run!r} would make it epsilon = {after.epsilon:.4g} of {account.budget.epsilon:g}, with every "
                 "other run paid to its end."
             )
+
+    def _standing(self, ledger: Ledger, plan: Plan) -> LedgerAccount:
+        """The client's account as it is, or as a first plan would open it."""
+        budget, (row,) = self._account.budget, plan.groups
+        known = ledger.accounts()
+        rule = new_rule(self._account.rule, budget) if self._account.rule else rule_for_plan(row, budget)
+        account = known[0] if known else LedgerAccount(OWN_NAME, 1, budget, (), rule)
+        account.rule.check(OWN_NAME, plan, row)
+        return account
 
     def _check_same(self, books: RunBooks, plan: Plan) -> None:
         """What is charged must be what was agreed on."""
@@ -161,12 +194,18 @@ class Guard:
         return dict(content)
 
     def _ledger(self) -> Ledger:
-        """The client's own ledger, with the budget that holds now."""
-        ledger, budget = Ledger(self._account.folder / "ledger.db"), self._account.budget
+        """The client's own ledger, with the budget that holds now.
+
+        Raises:
+            InputError: it has withdrawn, or the budget cannot be changed to that.
+        """
+        ledger, asked = Ledger(self._account.folder / "ledger.db"), self._account
         try:
             known = ledger.accounts()
-            if not known or known[0].budget != budget:
-                ledger.set_budgets({OWN_NAME: budget})
+            if known and known[0].withdrawn:
+                raise InputError("this client has withdrawn: it answers nothing any more.")
+            if known and (known[0].budget, known[0].rule.name) != (asked.budget, asked.rule or known[0].rule.name):
+                ledger.set_budgets({OWN_NAME: asked.budget}, rule=asked.rule, reason="as its node was started")
         except BaseException:
             ledger.close()
             raise

@@ -33,7 +33,7 @@ from nestegg.flower.enrolment import Enrolment, Roster
 from nestegg.flower.terms import Order, Terms
 from nestegg.ledger import Ledger, RunBooks
 from nestegg.runs.folder import StateFolder, packed
-from nestegg.runs.payment import new_run_name
+from nestegg.runs.payment import new_run_name, own_rule
 from nestegg.runs.private import make_private
 
 
@@ -76,8 +76,10 @@ class Session:
     books: RunBooks
     enrolment: Enrolment
 
-    def __init__(self, folder: StateFolder, ledger: Ledger, terms: Terms, initial_arrays: ArrayRecord) -> None:
-        self._folder, self._ledger, self.terms = folder, ledger, terms
+    def __init__(
+        self, folder: StateFolder, ledger: Ledger, terms: Terms, initial_arrays: ArrayRecord, *, rule: str | None
+    ) -> None:
+        self._folder, self._ledger, self.terms, self._rule = folder, ledger, terms, rule
         self.layout, self.arrays = ArrayLayout.of(initial_arrays), initial_arrays
         self._model = self.layout.flatten(initial_arrays)
         self._results: list[str] = []
@@ -105,7 +107,8 @@ class Session:
         make_private(folder)
         state = StateFolder(folder)
         with state.locked(), Ledger(ledger or own_ledger(folder)) as books:
-            yield cls(state, books, _agreed(folder, offer), initial_arrays)
+            terms = _agreed(folder, offer)
+            yield cls(state, books, terms, initial_arrays, rule=own_rule(terms.plan) if ledger is None else None)
 
     @property
     def done(self) -> int:
@@ -115,7 +118,7 @@ class Session:
     def enrol(self, grid: Grid, identity: str, places: Mapping[str, str] | None, timeout: float) -> None:
         """Find out who is in the run, once, and bring the ledger and the checkpoint into agreement."""
         path = self._folder.path / "roster.json"
-        self.enrolment = Enrolment(self.terms, identity, places)
+        self.enrolment = Enrolment(self.terms, identity, places, self._ledger.withdrawn())
         if path.exists():
             self.roster = Roster.load(path)
             self.enrolment.close(self.roster)
@@ -128,8 +131,8 @@ class Session:
             raise InputError(f"{path} is the roster of other terms.")
         name = self.terms.run
         if not self._ledger.has_run(name):
-            members, budgets, note = self.roster.clients, self.roster.budgets, self.terms.note
-            self._ledger.begin(name, self.terms.plan, members, budgets, note=note)
+            members, budgets = self.roster.clients, self.roster.budgets
+            self._ledger.begin(name, self.terms.plan, members, budgets, rule=self._rule, note=self.terms.note)
         self.books = self._ledger.books(name)
         for sentence in self.books.reconcile(self._results):
             log(INFO, sentence)

@@ -2,7 +2,9 @@
 
 from nestegg.ledger.accounts import Account, Part
 from nestegg.ledger.books import RunBooks
+from nestegg.ledger.changes import Change
 from nestegg.ledger.history import History, RunState
 from nestegg.ledger.ledger import Ledger
+from nestegg.ledger.rules import RULES, Rule
 
-__all__ = ["Account", "History", "Ledger", "Part", "RunBooks", "RunState"]
+__all__ = ["RULES", "Account", "Change", "History", "Ledger", "Part", "Rule", "RunBooks", "RunState"]

@@ -1,17 +1,18 @@
-"""Accounts: a budget, and everything that was charged to it, composed over all runs, by RDP and by PLD."""
+"""Accounts: a budget, and everything that was charged to it, composed over all runs, by the account's own rule."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, or_, select
 
 from nestegg.accounting import ORDERS, Charge, RdpAccountant, compose, merged
-from nestegg.errors import InputError
+from nestegg.ledger.enrolment import find_client
 from nestegg.ledger.history import History
 from nestegg.ledger.peers import Peers, is_over
-from nestegg.ledger.tables import budgets, charges, clients, entries, groups, members, runs
+from nestegg.ledger.rules import FIXED, Rule
+from nestegg.ledger.tables import budgets, charges, entries, groups, members, runs, withdrawals
 from nestegg.planning import Budget
 from nestegg.planning.judge import pld_accountant
 
@@ -39,12 +40,16 @@ class Account:
         clients: how many have this account.
         budget: for life.
         parts: the runs it took part in.
+        rule: by which it is kept.
+        withdrawn: whether it has withdrawn: it is in no new run, and its open ones go on without it.
     """
 
     example: str
     clients: int
     budget: Budget
     parts: tuple[Part, ...]
+    rule: Rule = FIXED
+    withdrawn: bool = False
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -53,12 +58,16 @@ class Account:
 
     @cached_property
     def epsilon(self) -> float:
-        """ε that is spent, by RDP."""
-        return epsilon(self.charges, self.budget.delta)
+        """ε that is spent, by the account's rule: the number that the ledger holds against the budget."""
+        return self.epsilon_at(self.budget.delta)
+
+    def epsilon_at(self, delta: float) -> float:
+        """ε that is spent, at another δ."""
+        return epsilon(self.charges, delta, self.rule)
 
     @cached_property
     def epsilon_pld(self) -> float:
-        """ε that is spent, by PLD: tighter, and slower to compute."""
+        """ε that is spent, by PLD: tighter, slower to compute, and true only if no plan depended on a result."""
         if not self.charges:
             return 0.0
         spent = compose(pld_accountant(self.charges), self.charges)
@@ -71,23 +80,32 @@ class Account:
 
     @property
     def is_over(self) -> bool:
-        """Whether more is spent than the budget. Both accountants are bounds: one that holds is enough."""
-        return is_over(self.epsilon, self.budget.epsilon) and is_over(self.epsilon_pld, self.budget.epsilon)
+        """Whether more is spent than the budget. By the rule fixed all accountants are bounds: one is enough."""
+        if not is_over(self.epsilon, self.budget.epsilon) or self.rule.is_adaptive:
+            return is_over(self.epsilon, self.budget.epsilon)
+        if all(charge.sampling_rate == 1.0 for charge in self.charges):
+            return is_over(Rule("gaussian").epsilon(self.charges, self.budget.delta), self.budget.epsilon)
+        return is_over(self.epsilon_pld, self.budget.epsilon)
 
     def without(self, run: str) -> float:
         """ε that all other runs have spent."""
-        return epsilon(merged(c for part in self.parts if part.run != run for c in part.charges), self.budget.delta)
+        charged = merged(c for part in self.parts if part.run != run for c in part.charges)
+        return epsilon(charged, self.budget.delta, self.rule)
 
     def within(self, run: str) -> float:
         """ε that one run has spent."""
-        return epsilon(merged(c for part in self.parts if part.run == run for c in part.charges), self.budget.delta)
+        charged = merged(c for part in self.parts if part.run == run for c in part.charges)
+        return epsilon(charged, self.budget.delta, self.rule)
 
 
-def epsilon(charged: tuple[Charge, ...], delta: float) -> float:
-    """ε of charges by RDP, for which only the orders around the best one need be computed.
+def epsilon(charged: tuple[Charge, ...], delta: float, rule: Rule = FIXED) -> float:
+    """ε of charges by a rule; by the rule fixed it is that of RDP.
 
-    They are found on every eighth order. Each order bounds ε, so that a best one missed could only overstate it.
+    For RDP, only the orders around the best one need be computed. They are found on every eighth order. Each order
+    bounds ε, so that a best one missed could only overstate it.
     """
+    if rule.is_adaptive:
+        return rule.epsilon(charged, delta)
     rough = int(compose(RdpAccountant(ORDERS[::8]), charged).best_order(delta)[0])
     near = RdpAccountant(ORDERS[max(8 * rough - 8, 0) : 8 * rough + 9])
     return float(compose(near, charged).epsilon(delta)[0])
@@ -95,11 +113,10 @@ def epsilon(charged: tuple[Charge, ...], delta: float) -> float:
 
 def client_account(connection: Connection, client: str, place: str) -> Account:
     """A client's account, from its own rows alone."""
-    number = connection.execute(select(clients.c.client).where(clients.c.name == client)).scalar()
-    if number is None:
-        raise InputError(f"{place} knows no client {client!r}.")
+    number, name = find_client(connection, client, place)
     latest = select(budgets).where(budgets.c.client == number).order_by(budgets.c.entry.desc())
-    *_, epsilon, delta = connection.execute(latest.limit(1)).one()
+    *_, epsilon, delta, rule, order = connection.execute(latest.limit(1)).one()
+    left = connection.execute(select(withdrawals.c.entry).where(withdrawals.c.client == number)).scalar()
     taken = connection.execute(
         select(groups.c.group, groups.c.run, runs.c.name, groups.c.name)
         .select_from(members.join(groups).join(runs))
@@ -109,22 +126,22 @@ def client_account(connection: Connection, client: str, place: str) -> Account:
     parts = []
     for group, run, run_name, group_name in taken.all():
         q, sigma = charges.c.sampling_rate, charges.c.noise_multiplier
-        found = connection.execute(
-            select(q, sigma, func.count())
-            .join(entries, charges.c.entry == entries.c.entry)
-            .where(entries.c.run == run, charges.c.group == group)
-            .group_by(q, sigma)
-        )
+        query = select(q, sigma, func.count()).join(entries, charges.c.entry == entries.c.entry)
+        query = query.where(entries.c.run == run, charges.c.group == group)
+        if left is not None:
+            query = query.where(or_(entries.c.entry < left, entries.c.kind == "recover"))
+        found = connection.execute(query.group_by(q, sigma))
         parts.append(Part(run_name, group_name, tuple(Charge(*row) for row in found)))
-    return Account(client, 1, Budget(epsilon, delta), tuple(parts))
+    kept = Rule(rule or "fixed", order)
+    return Account(name, 1, Budget(epsilon, delta), tuple(parts), kept, left is not None)
 
 
 def peer_account(history: History, peers: Peers) -> Account:
     """The account of peers, from the log."""
     parts = tuple(
-        Part(run.name, run.groups[group], history.charges_of((group,)))
+        Part(run.name, run.groups[group], history.charges_of((group,), peers.withdrawn))
         for group in peers.groups
         for run in history.runs.values()
         if group in run.groups
     )
-    return Account(peers.example, peers.clients, peers.budget, parts)
+    return Account(peers.example, peers.clients, peers.budget, parts, peers.rule, peers.withdrawn is not None)

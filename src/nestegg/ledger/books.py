@@ -47,7 +47,7 @@ class RunBooks(RunAccounts):
                 )
             if state.claim is not None:
                 return append(connection, "retry", run=state.number, round_=round_).hash
-            self._afford_round(round_)
+            self._afford(self.plan, round_ - 1, round_)
             return self._charge(connection, self.plan, round_)
 
     def release(self, round_: int, claim: str, result: str) -> None:
@@ -161,7 +161,7 @@ class RunBooks(RunAccounts):
             said.append(f"The plan {plan.digest[:16]} of the checkpoint is in force again.")
             self.plan = plan
         for round_ in range(first, done + 1):
-            self._charge(connection, plan, round_)
+            self._charge(connection, plan, round_, kind="recover")
             said.append(f"Round {round_} is in the checkpoint and was not in the ledger: it is charged now.")
         return said
 
@@ -182,8 +182,8 @@ class RunBooks(RunAccounts):
         store_plan(connection, plan)
         append(connection, "replan", run=self._number, round_=after, detail={"plan": plan.digest})
 
-    def _charge(self, connection: Connection, plan: Plan, round_: int) -> str:
+    def _charge(self, connection: Connection, plan: Plan, round_: int, kind: str = "reserve") -> str:
         rows = self._rows(plan, round_)
-        entry = append(connection, "reserve", run=self._number, round_=round_, rows=rows)
+        entry = append(connection, kind, run=self._number, round_=round_, rows=rows)
         insert_rows(connection, charges, ((entry.entry, *row) for row in rows))
         return entry.hash

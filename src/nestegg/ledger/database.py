@@ -90,7 +90,10 @@ class Database:
     def _migrate(self) -> None:
         """Bring older tables up to date in one transaction, after a backup; an empty database gets all of them."""
         if self.read_only:
-            raise InputError(f"{self.place} is an older ledger, or empty: it must first be opened to write.")
+            raise InputError(
+                f"{self.place} is an older ledger, or empty: it must first be opened to write, as "
+                "nestegg ledger migrate does."
+            )
         with self._transaction(write=True) as connection:
             if self.url.get_backend_name() == "postgresql":  # there is no head yet to wait for
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from sqlalchemy import Connection, func, select
 
+from nestegg.checks import suggestion
 from nestegg.errors import InputError
 from nestegg.ledger.database import CHUNK, insert_rows
-from nestegg.ledger.log import append, membership_rows
-from nestegg.ledger.tables import budgets, clients, groups, members, runs
-from nestegg.planning import Budget, Plan, check_plan
+from nestegg.ledger.log import append, budget_row, membership_rows
+from nestegg.ledger.rules import Rule, new_rule, rule_for_plan
+from nestegg.ledger.tables import budgets, clients, entries, groups, members, runs, withdrawals
+from nestegg.planning import Budget, GroupPlan, Plan, check_plan
+
+
+class Client(NamedTuple):
+    """A client, by its number and by its name as the ledger has it."""
+
+    number: int
+    name: str
+
+
+class Given(NamedTuple):
+    """A client with the budget that it gets, and the rule of its account."""
+
+    client: Client
+    budget: Budget
+    rule: Rule
 
 
 def check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:
@@ -25,54 +44,131 @@ def check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:
 
 
 def checked_name(name: str) -> str:
-    """A client's name, which is the same however it is written down."""
+    """A client's name, which is the same however it is written down: in Unicode's form NFC."""
     if not name or name != name.strip() or not name.isprintable():
         raise InputError(f"client = {name!r} must be a name without spaces around it or unprintable characters.")
-    return name
+    return unicodedata.normalize("NFC", name)
 
 
-def client_numbers(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """The number of every client; those not known get one."""
-    wanted = [checked_name(name) for name in names]
-    numbers: dict[str, int] = {}
-    for start in range(0, len(wanted), CHUNK):
-        chosen = clients.c.name.in_(wanted[start : start + CHUNK])
-        numbers.update(connection.execute(select(clients.c.name, clients.c.client).where(chosen)).all())
+def known_clients(connection: Connection, names: Sequence[str]) -> dict[str, Client]:
+    """The clients among these that are known. Ledgers of version 1 may have names in the form NFD."""
+    found: dict[str, Client] = {}
+    for start in range(0, len(names), CHUNK):
+        wanted = {form: name for name in names[start : start + CHUNK] for form in _forms(name)}
+        query = select(clients.c.name, clients.c.client).where(clients.c.name.in_(wanted))
+        for stored, number in connection.execute(query.order_by(clients.c.client.desc())):
+            found[wanted[stored]] = Client(number, stored)  # of two forms of a name the older one counts
+    return found
+
+
+def find_client(connection: Connection, name: str, place: str) -> Client:
+    """The client of a name.
+
+    Raises:
+        InputError: it is not known; the sentence offers a name that is near.
+    """
+    wanted = checked_name(name)
+    known = known_clients(connection, [wanted])
+    if wanted not in known:
+        raise InputError(f"{place} knows no client {name!r}.{near(connection, name)}")
+    return known[wanted]
+
+
+def near(connection: Connection, name: str) -> str:
+    """A sentence that offers a known name, or nothing. It looks at the first few thousand."""
+    return suggestion(name, connection.execute(select(clients.c.name).limit(CHUNK)).scalars())
+
+
+def all_clients(connection: Connection, names: Sequence[str]) -> dict[str, Client]:
+    """The clients of these names; those not known become so."""
+    known = known_clients(connection, names)
     last = connection.execute(select(func.max(clients.c.client))).scalar() or 0
-    fresh = {name: last + i for i, name in enumerate((n for n in wanted if n not in numbers), 1)}
-    insert_rows(connection, clients, ((number, name) for name, number in fresh.items()))
-    return numbers | fresh
+    fresh = [Client(last + i, name) for i, name in enumerate((n for n in names if n not in known), 1)]
+    insert_rows(connection, clients, fresh)
+    return known | {client.name: client for client in fresh}
 
 
-def without_budget(
-    connection: Connection, names: Sequence[str], unknown: Sequence[Budget] | None, numbers: Mapping[str, int]
-) -> list[tuple[int, str, Budget]]:
-    """Those without a lifetime budget, with the one they bring."""
+def rows_of(plan: Plan) -> list[GroupPlan]:
+    """The group of every member, in their order."""
+    return [row for row in plan.groups for _ in range(row.group.clients)]
+
+
+def brought(
+    connection: Connection, plan: Plan, joining: Sequence[Client], unknown: Sequence[Budget] | None, rule: str | None
+) -> list[Given]:
+    """Members without a lifetime budget, with the one they bring, and the rule of the account that the run opens."""
     known = set(connection.execute(select(budgets.c.client).distinct()).scalars())
-    missing = [i for i, name in enumerate(names) if numbers[name] not in known]
-    if missing and unknown is None:
-        raise InputError(f"client {names[missing[0]]!r} has no lifetime budget in the ledger.")
-    return [(numbers[names[i]], names[i], unknown[i]) for i in missing if unknown is not None]
+    missing = [i for i, client in enumerate(joining) if client.number not in known]
+    if not missing:
+        return []
+    if unknown is None:
+        raise InputError(f"client {joining[missing[0]].name!r} has no lifetime budget in the ledger.")
+    rows, rules, given = rows_of(plan), dict[tuple[str, Budget], Rule](), []
+    for i in missing:
+        key, budget = (rows[i].group.name, unknown[i]), unknown[i]
+        if key not in rules:
+            rules[key] = rule_for_plan(rows[i], budget) if rule is None else new_rule(rule, budget)
+        given.append(Given(joining[i], budget, rules[key]))
+    return given
 
 
-def write_budgets(connection: Connection, given: Sequence[tuple[int, str, Budget]]) -> None:
+def check_members(connection: Connection, plan: Plan, joining: Sequence[Client]) -> None:
+    """Refuse members that have withdrawn, and a plan that a member's account cannot be kept by."""
+    place = {client.number: i for i, client in enumerate(joining)}
+    gone = select(withdrawals.c.client, entries.c.at).join(entries, withdrawals.c.entry == entries.c.entry)
+    for number, at in connection.execute(gone):
+        if number in place:
+            raise InputError(f"client {joining[place[number]].name!r} withdrew on {at[:10]}: it is in no new run.")
+    rows, seen = rows_of(plan), set()
+    query = select(budgets.c.client, budgets.c.rule, budgets.c.renyi_order).order_by(*budgets.primary_key)
+    latest = {number: Rule(rule or "fixed", order) for number, rule, order in connection.execute(query)}
+    for number, i in place.items():
+        if (key := (latest[number], rows[i].group.name)) not in seen:
+            seen.add(key)
+            latest[number].check(joining[i].name, plan, rows[i])
+
+
+def write_budgets(connection: Connection, given: Iterable[Given], reason: str, author: str) -> None:
     """Clients' budgets, as one entry."""
-    if not given:
+    ordered = sorted(given, key=lambda one: one.client)
+    if not ordered:
         return
-    ordered = sorted(given, key=lambda one: one[0])
-    rows = [(name, budget.epsilon, budget.delta) for _, name, budget in ordered]
-    entry = append(connection, "budgets", rows=rows).entry
-    insert_rows(connection, budgets, ((number, entry, budget.epsilon, budget.delta) for number, _, budget in ordered))
+    numbers = [(one.budget.epsilon, one.budget.delta, one.rule.name, one.rule.order) for one in ordered]
+    rows = [budget_row(one.client.name, *row) for one, row in zip(ordered, numbers, strict=True)]
+    entry = append(connection, "budgets", detail={"reason": reason, "author": author}, rows=rows).entry
+    insert_rows(
+        connection, budgets, ((one.client.number, entry, *row) for one, row in zip(ordered, numbers, strict=True))
+    )
 
 
-def write_run(connection: Connection, name: str, plan: Plan, numbers: Sequence[int], names: Sequence[str]) -> None:
-    """A run with its groups and members, as one entry."""
+def write_withdrawal(connection: Connection, client: Client, reason: str, author: str) -> None:
+    """A client's withdrawal, as one entry.
+
+    Raises:
+        InputError: it has withdrawn before.
+    """
+    number = client.number
+    if connection.execute(select(withdrawals).where(withdrawals.c.client == number)).first():
+        raise InputError(f"client {client.name!r} has withdrawn already.")
+    taken = select(members.c.group).where(members.c.client == number).order_by(members.c.group)
+    rows = [(client.name,), *map(tuple, connection.execute(taken))]
+    entry = append(connection, "withdraw", detail={"reason": reason, "author": author}, rows=rows).entry
+    insert_rows(connection, withdrawals, [(number, entry)])
+
+
+def write_run(connection: Connection, name: str, plan: Plan, joining: Sequence[Client], note: str | None) -> None:
+    """A run with its groups and its members, as one entry."""
     last = connection.execute(select(func.max(groups.c.group))).scalar() or 0
     named = [(last + i, row.group.name) for i, row in enumerate(plan.groups, 1)]
     group = [last + i for i, row in enumerate(plan.groups, 1) for _ in range(row.group.clients)]
-    joined = sorted(zip(group, numbers, names, strict=True))
-    rows = membership_rows(name, named, [(g, client) for g, _, client in joined])
-    run = append(connection, "run", detail={"plan": plan.digest, "groups": len(named)}, rows=rows).entry
+    joined = sorted((g, *one, place) for place, (g, one) in enumerate(zip(group, joining, strict=True)))
+    rows = membership_rows(name, named, [(g, client, place) for g, _, client, place in joined])
+    detail = {"plan": plan.digest, "groups": len(named)} | ({"note": note} if note else {})
+    run = append(connection, "run", detail=detail, rows=rows).entry
     insert_rows(connection, runs, [(run, name)])
     insert_rows(connection, groups, [(number, run, group_name) for number, group_name in named])
-    insert_rows(connection, members, ((number, g) for g, number, _ in joined))
+    insert_rows(connection, members, ((number, g, place) for g, number, _, place in joined))
+
+
+def _forms(name: str) -> tuple[str, str]:
+    return unicodedata.normalize("NFD", name), name

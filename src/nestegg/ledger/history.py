@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection
 
 from nestegg.accounting import Charge, merged
-from nestegg.ledger.log import BEGINNING, Entry, Position, walk
+from nestegg.ledger.log import BEGINNING, CHARGING, Entry, Position, walk
+
+Releases = Counter[tuple[float, float]]  # how often which (q, σ)
 
 
 @dataclass
@@ -21,6 +23,7 @@ class RunState:
         plans: digests of all its plans.
         groups: its groups, by number, in the order of the plan.
         members: how many clients are in it.
+        note: what is to be known of its results, as "not for release"; None where there is nothing.
         paid: the reservation of every round, by number of entry.
         done: rounds whose results count.
         claim: hash of the reservation that is open, or None; `done + 1` is its round.
@@ -35,6 +38,7 @@ class RunState:
     plans: list[str]
     groups: dict[int, str]
     members: int
+    note: str | None = None
     paid: dict[int, int] = field(default_factory=dict)
     done: int = 0
     claim: str | None = None
@@ -66,6 +70,7 @@ class History:
         runs: by number.
         rounds: the reservations, by number of entry.
         charges: of every group: how often which (q, σ).
+        left: the same as it stood when a client withdrew, of the groups it is in, by number of that entry.
         budgets: how many rows of budgets there are.
     """
 
@@ -73,8 +78,17 @@ class History:
     position: Position = BEGINNING
     runs: dict[int, RunState] = field(default_factory=dict)
     rounds: dict[int, RoundCharge] = field(default_factory=dict)
-    charges: dict[int, Counter[tuple[float, float]]] = field(default_factory=dict)
+    charges: dict[int, Releases] = field(default_factory=dict)
+    left: dict[int, dict[int, Releases]] = field(default_factory=dict)
     budgets: int = 0
+
+    @classmethod
+    def of(cls, connection: Connection, place: str) -> History:
+        """The whole log of a ledger."""
+        history = cls(place)
+        for _ in history.follow(connection):
+            pass
+        return history
 
     def follow(self, connection: Connection) -> Iterator[Entry]:
         """Read what others, or we ourselves, have added since."""
@@ -87,18 +101,22 @@ class History:
         """The run of a name."""
         return next((run for run in self.runs.values() if run.name == name), None)
 
-    def charges_of(self, groups: tuple[int, ...]) -> tuple[Charge, ...]:
-        """All that a member of these groups has spent, equal releases counted."""
-        return merged(Charge(*pair, n) for group in groups for pair, n in self.charges.get(group, Counter()).items())
+    def charges_of(self, groups: tuple[int, ...], left: int | None = None) -> tuple[Charge, ...]:
+        """All that a member of these groups has spent, or had when it withdrew by an entry; equal releases counted."""
+        found = self.charges if left is None else self.left[left]
+        return merged(Charge(*pair, n) for group in groups for pair, n in found.get(group, Counter()).items())
 
     def _apply(self, entry: Entry) -> None:
         if entry.kind == "run":
             (name,), rows = entry.rows[0], entry.rows[1:]
             groups = dict(rows[: entry.detail["groups"]])
             digest = entry.detail["plan"]
-            self.runs[entry.number] = RunState(
-                entry.number, name, digest, entry.at, [digest], groups, len(rows) - len(groups)
-            )
+            members, note = len(rows) - len(groups), entry.detail.get("note")
+            self.runs[entry.number] = RunState(entry.number, name, digest, entry.at, [digest], groups, members, note)
+            return
+        if entry.kind == "withdraw":
+            taken = [group for (group,) in entry.rows[1:]]
+            self.left[entry.number] = {group: Counter(self.charges.get(group, Counter())) for group in taken}
             return
         if entry.run is None:
             self.budgets += len(entry.rows)
@@ -107,12 +125,15 @@ class History:
         if entry.kind == "replan":
             run.plan = entry.detail["plan"]
             run.plans.append(run.plan)
-        elif entry.kind == "reserve":
+        elif entry.kind in CHARGING:
             run.claim = entry.hash
             run.paid[round_] = entry.number
             self.rounds[entry.number] = RoundCharge(entry.at, run.name, round_)
             for group, q, sigma in entry.rows:
                 self.charges.setdefault(group, Counter())[q, sigma] += 1
+                for frozen in self.left.values() if entry.kind == "recover" else ():
+                    if group in frozen:  # it may have been in that round, before it withdrew
+                        frozen[group][q, sigma] += 1
         elif entry.kind == "retry":
             run.claim = entry.hash
         elif entry.kind in ("release", "rewind"):

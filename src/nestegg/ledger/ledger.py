@@ -7,18 +7,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import select
 
-from nestegg.errors import InputError, VerificationError
+from nestegg.errors import InputError
 from nestegg.ledger.accounts import Account, client_account, peer_account
 from nestegg.ledger.books import RunBooks
+from nestegg.ledger.budgets import first_budgets, other_budgets
+from nestegg.ledger.changes import FIRST, Change, author_of, each_change, latest_changes, reason_of
 from nestegg.ledger.database import Database, copy_to_file
-from nestegg.ledger.enrolment import check_run, client_numbers, without_budget, write_budgets, write_run
+from nestegg.ledger.enrolment import (
+    all_clients,
+    brought,
+    check_members,
+    check_run,
+    checked_name,
+    find_client,
+    known_clients,
+    write_budgets,
+    write_run,
+    write_withdrawal,
+)
 from nestegg.ledger.history import History
-from nestegg.ledger.log import Entry, Position
-from nestegg.ledger.peers import Peers, each_client, find_peers
+from nestegg.ledger.log import Position
+from nestegg.ledger.peers import Peers, Standing, each_client, find_peers
 from nestegg.ledger.plans import load_stored_plan, store_plan
-from nestegg.ledger.tables import budgets, charges, clients, entries, groups, members, runs
+from nestegg.ledger.tables import charges, clients, runs, withdrawals
+from nestegg.ledger.verification import verified
 from nestegg.planning import Budget, Plan
 
 
@@ -52,19 +66,68 @@ class Ledger:
         """Let go of the database."""
         self._database.close()
 
-    def set_budgets(self, given: Mapping[str, Budget]) -> None:
-        """Give clients a lifetime budget, or another one; new clients become known.
+    def set_budgets(
+        self,
+        given: Mapping[str, Budget],
+        *,
+        rule: str | None = None,
+        reason: str | None = None,
+        author: str | None = None,
+        new: bool = False,
+        change_delta: bool = False,
+    ) -> None:
+        """Give clients a lifetime budget, or another one, all of them or none.
+
+        Args:
+            given: budgets by client. Those that a client has already change nothing.
+            rule: of accounts that are opened: renyi by default, or gaussian, or fixed; see `nestegg.ledger.rules`.
+            reason: why; must be given where a client that has a budget gets another.
+            author: who says so; by default $NESTEGG_AUTHOR or the login name.
+            new: clients that the ledger does not know may join others that it knows.
+            change_delta: clients that have spent something may get another δ, by which they have spent another ε.
 
         Raises:
-            InputError: a client has spent more than that already. Nobody's budget is changed.
+            InputError: a client has spent more than that, or withdrew, or one of the above is missing.
+        """
+        named = {checked_name(name): budget for name, budget in given.items()}
+        if len(named) < len(given):
+            raise InputError("given has the same client twice, in two spellings that Unicode holds for the same.")
+        with self._database.writing() as connection:
+            known = known_clients(connection, list(named))
+            wanted = [(client, named[name]) for name, client in known.items()]
+            others = list(other_budgets(connection, wanted, rule, change_delta=change_delta, place=self.place))
+            if others and reason is None:
+                raise InputError(f"client {others[0].client.name!r} has a budget; another one needs a reason.")
+            strangers = {name: budget for name, budget in named.items() if name not in known}
+            first = first_budgets(connection, strangers, rule, new=new, place=self.place)
+            write_budgets(connection, [*others, *first], reason_of(reason or FIRST), author_of(author))
+
+    def withdraw(self, client: str, reason: str, author: str | None = None) -> None:
+        """Let a client withdraw, for good: it is in no new run, and pays for no round that is reserved from now on.
+
+        Its open runs go on without it, its account stays, and the history says why.
+
+        Raises:
+            InputError: it is not known, or has withdrawn already.
         """
         with self._database.writing() as connection:
-            numbers = client_numbers(connection, given)
-            self._check_spent(connection, given, numbers)
-            write_budgets(connection, [(numbers[name], name, budget) for name, budget in given.items()])
+            found = find_client(connection, client, self.place)
+            write_withdrawal(connection, found, reason_of(reason), author_of(author))
+
+    def withdrawn(self) -> frozenset[str]:
+        """The clients that have withdrawn."""
+        with self._database.reading() as connection:
+            return frozenset(connection.execute(select(clients.c.name).join(withdrawals)).scalars())
 
     def begin(
-        self, name: str, plan: Plan, members_: Sequence[str], unknown: Sequence[Budget] | None = None
+        self,
+        name: str,
+        plan: Plan,
+        members_: Sequence[str],
+        unknown: Sequence[Budget] | None = None,
+        *,
+        rule: str | None = None,
+        note: str | None = None,
     ) -> RunBooks:
         """Begin a run: keep its plan, and who is in which group.
 
@@ -73,18 +136,24 @@ class Ledger:
             plan: what it will spend.
             members_: the clients, in the order of the plan's groups.
             unknown: lifetime budgets for those of them whom the ledger does not know; by default they are an error.
+            rule: of the accounts of these; by default gaussian where all rates of the plan are 1, else renyi.
+            note: what is to be known of its results wherever the run is shown, as "not for release".
 
         Raises:
-            InputError: the run exists, or the plan and its members do not fit.
+            InputError: the run exists, the plan and its members do not fit, or one of them has withdrawn.
         """
-        check_run(name, plan, members_)
+        names = [checked_name(member) for member in members_]
+        check_run(name, plan, names)
         with self._database.writing() as connection:
             if connection.execute(select(runs.c.run).where(runs.c.name == name)).first():
                 raise InputError(f"run {name!r} is in the ledger already.")
-            numbers = client_numbers(connection, members_)
-            write_budgets(connection, without_budget(connection, members_, unknown, numbers))
+            found = all_clients(connection, names)
+            joining = [found[member] for member in names]
+            opened = brought(connection, plan, joining, unknown, rule)
+            write_budgets(connection, opened, f"{FIRST}, by run {name}", author_of(None))
+            check_members(connection, plan, joining)
             store_plan(connection, plan)
-            write_run(connection, name, plan, [numbers[member] for member in members_], members_)
+            write_run(connection, name, plan, joining, note)
         return RunBooks(self._database, name)
 
     def has_run(self, name: str) -> bool:
@@ -109,43 +178,57 @@ class Ledger:
     def accounts(self) -> list[Account]:
         """The accounts of all peers."""
         with self._database.reading() as connection:
-            history = self._history(connection)
+            history = History.of(connection, self.place)
             return [peer_account(history, peers) for peers in find_peers(connection)]
 
     def charges(self) -> Iterator[dict[str, Any]]:
-        """Every charge there is, a group a round, in the order of the log."""
+        """Every charge there is, a group a round, in the order of the log.
+
+        It gives the day, not the time: how long a round took tells of its cohort, which is a secret.
+        """
         with self._database.reading() as connection:
-            history = self._history(connection)
-            names = {group: name for run in history.runs.values() for group, name in run.groups.items()}
+            history = History.of(connection, self.place)
+            run_of = {group: run for run in history.runs.values() for group in run.groups}
             for entry, group, q, sigma in connection.execute(select(charges).order_by(*charges.primary_key)):
-                paid = history.rounds[entry]
+                paid, run = history.rounds[entry], run_of[group]
                 yield {
                     "entry": entry,
-                    "at": paid.at,
+                    "day": paid.at[:10],
                     "run": paid.run,
                     "round": paid.round,
-                    "group": names[group],
+                    "group": run.groups[group],
                     "sampling_rate": q,
                     "noise_multiplier": sigma,
                     "state": paid.state,
+                    "note": run.note or "",
                 }
 
     def clients(self) -> Iterator[tuple[str, Account]]:
         """Every client with its account."""
         with self._database.reading() as connection:
-            history = self._history(connection)
+            history = History.of(connection, self.place)
             names = dict(connection.execute(select(clients.c.client, clients.c.name)).all())
-            known: dict[tuple[float, float, tuple[int, ...]], Account] = {}
-            for number, epsilon, delta, taken in each_client(connection):
-                key = (epsilon, delta, taken)
-                if key not in known:
-                    known[key] = peer_account(history, Peers(Budget(epsilon, delta), taken, 1, names[number]))
-                yield names[number], known[key]
+            known: dict[Standing, Account] = {}
+            for number, standing in each_client(connection):
+                if standing not in known:
+                    known[standing] = peer_account(history, Peers.of(standing, 1, names[number]))
+                yield names[number], known[standing]
+
+    def changes(self, client: str | None = None) -> Iterator[Change]:
+        """Every budget that was given, and every withdrawal, with reason and author; of one client or of all."""
+        with self._database.reading() as connection:
+            number = None if client is None else find_client(connection, client, self.place).number
+            yield from each_change(connection, number)
+
+    def latest_changes(self, count: int = 12) -> list[Change]:
+        """The latest budgets that took another's place, and withdrawals."""
+        with self._database.reading() as connection:
+            return latest_changes(connection, count)
 
     def history(self) -> History:
         """The whole log, replayed and checked."""
         with self._database.reading() as connection:
-            return self._history(connection)
+            return History.of(connection, self.place)
 
     def verify(self, noted: str | None = None) -> tuple[Position, list[Account]]:
         """Walk the chain, check plans and charges against each other, and recompute every account.
@@ -160,70 +243,8 @@ class Ledger:
             VerificationError: something was changed, or somebody is over budget.
         """
         with self._database.reading() as connection:
-            history, seen = History(self.place), noted is None
-            plans: dict[int, Plan] = {}
-            for entry in history.follow(connection):
-                seen = seen or entry.hash == noted
-                if entry.kind in ("run", "replan"):
-                    plans[entry.run or 0] = load_stored_plan(connection, entry.detail["plan"], self.place)
-                elif entry.kind == "reserve":
-                    self._check_charges(entry, plans[entry.run or 0])
-            if not seen:
-                raise VerificationError(
-                    f"{self.place}: no entry has the noted hash {noted}: the log was cut or rewritten."
-                )
-            self._check_counts(connection, history)
-            found = [peer_account(history, peers) for peers in find_peers(connection)]
-        over = [account for account in found if account.is_over]
-        if over:
-            raise VerificationError(
-                f"{self.place}: client {over[0].example!r} is over budget: epsilon = {over[0].epsilon:.6g} of "
-                f"{over[0].budget.epsilon:g} is spent."
-            )
-        return history.position, found
-
-    def _check_counts(self, connection: Connection, history: History) -> None:
-        """No table may hold more than the log tells of."""
-        groups_ = sum(len(run.groups) for run in history.runs.values())
-        members_ = sum(run.members for run in history.runs.values())
-        known = connection.execute(select(func.count(budgets.c.client.distinct()))).scalar_one()
-        counts = {runs: len(history.runs), groups: groups_, members: members_, clients: known, budgets: history.budgets}
-        counts[charges] = sum(charged.total() for charged in history.charges.values())
-        counts[entries] = history.position.entry
-        for table, count in counts.items():
-            if connection.execute(select(func.count()).select_from(table)).scalar_one() != count:
-                raise VerificationError(f"{self.place}: the table {table.name!r} has rows that no entry tells of.")
-
-    def _check_charges(self, entry: Entry, plan: Plan) -> None:
-        """A reservation must be what its run's plan says."""
-        round_ = (entry.round or 0) - 1
-        planned = [(row.sampling_rate[round_], row.noise_multiplier[round_]) for row in plan.groups]
-        if [pair for _, *pair in entry.rows] != [list(pair) for pair in planned]:
-            raise VerificationError(f"{self.place}: entry {entry.number} does not charge what the plan says.")
-
-    def _check_spent(self, connection: Connection, given: Mapping[str, Budget], numbers: Mapping[str, int]) -> None:
-        """Nobody gets a budget below what is spent."""
-        name_of = {number: name for name, number in numbers.items()}
-        asked: dict[tuple[Budget, tuple[int, ...]], str] = {}
-        for client, _, _, taken in each_client(connection):
-            if taken and client in name_of:
-                asked.setdefault((given[name_of[client]], taken), name_of[client])
-        if not asked:
-            return
-        history = self._history(connection)
-        for (budget, taken), name in asked.items():
-            account = peer_account(history, Peers(budget, taken, 1, name))
-            if account.is_over:
-                raise InputError(
-                    f"client {name!r}: epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is below what it has "
-                    f"spent, {account.epsilon:.6g}."
-                )
-
-    def _history(self, connection: Connection) -> History:
-        history = History(self.place)
-        for _ in history.follow(connection):
-            pass
-        return history
+            history, accounts = verified(connection, self.place, noted)
+        return history.position, accounts
 
     def backup(self, path: Path | str) -> None:
         """Copy the ledger as it is now into a new SQLite file, whatever it is itself; others go on meanwhile."""

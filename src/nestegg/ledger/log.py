@@ -1,9 +1,11 @@
 """The log: entries in one order, each chained to the one before by its hash, so that no change goes unnoticed.
 
-budgets   clients and their lifetime budgets
+budgets   clients, their lifetime budgets, and the rules of their accounts; why, and who says so
+withdraw  a client withdraws: it is in no new run, and pays for no round that is reserved later
 run       a run: its plan, its groups, and who is in which
 replan    another plan for the rounds of a run that are left
 reserve   a round's charges, before any client is asked to do anything
+recover   the same for a round that a checkpoint holds and the log had lost: charged also to who has withdrawn since
 retry     the same reservation, claimed again after a crash
 release   the round's result is out; the digest of its checkpoint
 rewind    results that were released and then lost: paid, and to be paid again
@@ -21,7 +23,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Row, insert, select, update
 
 from nestegg.errors import VerificationError
-from nestegg.ledger.tables import START, budgets, charges, clients, entries, groups, head, members, runs
+from nestegg.ledger.tables import START, budgets, charges, clients, entries, groups, head, members, runs, withdrawals
+
+CHARGING = ("reserve", "recover")  # kinds of entries that charge
 
 _text = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False).encode
 
@@ -42,8 +46,8 @@ class Entry:
 
     Attributes:
         run: number of the entry that began the run.
-        rows: of budgets (client, ε, δ), of a run (group, client), of a reservation (group, q, σ); clients by name,
-            groups by number.
+        rows: of budgets (client, ε, δ, rule, order), of a run (group, client, place), of a reservation (group, q, σ),
+            of a withdrawal the client and then the groups it leaves; clients by name, groups by number.
     """
 
     number: int
@@ -94,7 +98,14 @@ def walk(connection: Connection, after: Position, place: str) -> Iterator[Entry]
     )
     given = _Rows(
         connection.execute(
-            select(budgets.c.entry, clients.c.name, budgets.c.epsilon, budgets.c.delta)
+            select(
+                budgets.c.entry,
+                clients.c.name,
+                budgets.c.epsilon,
+                budgets.c.delta,
+                budgets.c.rule,
+                budgets.c.renyi_order,
+            )
             .join(clients)
             .where(budgets.c.entry > after.entry)
             .order_by(budgets.c.entry, budgets.c.client)
@@ -106,9 +117,13 @@ def walk(connection: Connection, after: Position, place: str) -> Iterator[Entry]
         what = f"{place}: entry {number} ({kind})"
         if number != last.entry + 1:
             raise VerificationError(f"{place}: entry {last.entry + 1} is missing.")
-        rows = {"reserve": spent, "budgets": given}.get(kind, _NO_ROWS).of(number, what)
+        rows = {"reserve": spent, "recover": spent, "budgets": given}.get(kind, _NO_ROWS).of(number, what)
         if kind == "run":
             rows = _membership(connection, number)
+        elif kind == "withdraw":
+            rows = _withdrawal(connection, number)
+        elif kind == "budgets":
+            rows = tuple(budget_row(*row) for row in rows)
         if link != _link(last.hash, (number, kind, at, run, round_, detail), rows):
             raise VerificationError(f"{what} is not what was written: it, its rows or the entry before were changed.")
         last = Position(number, link)
@@ -152,7 +167,7 @@ def _membership(connection: Connection, run: int) -> tuple[tuple[Any, ...], ...]
         select(groups.c.group, groups.c.name).where(groups.c.run == run).order_by(groups.c.group)
     )
     joined = connection.execute(
-        select(members.c.group, clients.c.name)
+        select(members.c.group, clients.c.name, members.c.place)
         .join(clients, members.c.client == clients.c.client)
         .join(groups, members.c.group == groups.c.group)
         .where(groups.c.run == run)
@@ -164,8 +179,21 @@ def _membership(connection: Connection, run: int) -> tuple[tuple[Any, ...], ...]
 def membership_rows(
     run: str, named: Iterable[tuple[Any, ...]], joined: Iterable[tuple[Any, ...]]
 ) -> tuple[tuple[Any, ...], ...]:
-    """The rows of a run's entry, in the order in which they are hashed."""
-    return ((run,), *named, *joined)
+    """The rows of a run's entry, in the order in which they are hashed; members of version 1 have no place."""
+    return ((run,), *named, *(row[:2] if row[2] is None else row for row in joined))
+
+
+def budget_row(client: str, epsilon: float, delta: float, rule: str | None, order: float | None) -> tuple[Any, ...]:
+    """A row of a budgets entry as it is hashed; those of version 1 have no rule."""
+    return (client, epsilon, delta) if rule is None else (client, epsilon, delta, rule, order)
+
+
+def _withdrawal(connection: Connection, entry: int) -> tuple[tuple[Any, ...], ...]:
+    """A withdrawal's rows: the client, and the groups it is in, which are all it will ever be in."""
+    chosen = withdrawals.c.entry == entry
+    name = connection.execute(select(clients.c.name).join(withdrawals).where(chosen)).all()
+    taken = select(members.c.group).join(withdrawals, members.c.client == withdrawals.c.client).where(chosen)
+    return (*map(tuple, name), *map(tuple, connection.execute(taken.order_by(members.c.group))))
 
 
 def _link(previous: str, fields: tuple[Any, ...], rows: Iterable[tuple[Any, ...]]) -> str:

@@ -1,4 +1,4 @@
-"""Peers: clients with the same budget that took part in the same groups, and so have the same account.
+"""Peers: clients with the same budget and rule that took part in the same groups, and so have the same account.
 
 A ledger never computes per client. A million clients in a thousand groups are a thousand peers.
 """
@@ -9,17 +9,38 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, Table, select
 
 from nestegg.accounting import Accountant, Array, Charge, S, Spending, compose
-from nestegg.ledger.tables import budgets, clients, groups, members
+from nestegg.ledger.rules import Rule
+from nestegg.ledger.tables import budgets, clients, groups, members, withdrawals
 from nestegg.planning import Budget
 
 # Curves are sums of many terms, and a sum depends on its order by this much at most. Nothing else is forgiven.
 _ROUNDING = 1e-12
+
+
+class Standing(NamedTuple):
+    """All that an account depends on.
+
+    Attributes:
+        epsilon: of the budget, for life.
+        delta: of the budget.
+        rule: by which it is kept.
+        order: of that rule.
+        groups: numbers of the groups the client is in, over all runs.
+        withdrawn: the entry by which it withdrew.
+    """
+
+    epsilon: float
+    delta: float
+    rule: str
+    order: float | None
+    groups: tuple[int, ...]
+    withdrawn: int | None
 
 
 @dataclass(frozen=True)
@@ -28,32 +49,42 @@ class Peers:
 
     Attributes:
         budget: of each of them, for life.
+        rule: of their accounts.
         groups: numbers of the groups they are in, over all runs.
         clients: how many they are.
         example: one of them.
+        withdrawn: the entry by which they withdrew, or None.
     """
 
     budget: Budget
+    rule: Rule
     groups: tuple[int, ...]
     clients: int
     example: str
+    withdrawn: int | None = None
+
+    @classmethod
+    def of(cls, standing: Standing, clients: int, example: str) -> Peers:
+        """Clients that stand alike."""
+        epsilon, delta, rule, order, taken, withdrawn = standing
+        return cls(Budget(epsilon, delta), Rule(rule, order), taken, clients, example, withdrawn)
 
 
 def find_peers(connection: Connection, run: int | None = None) -> list[Peers]:
     """The peers among all clients, or among the members of a run."""
-    counts: dict[tuple[float, float, tuple[int, ...]], list[int]] = {}
-    for client, epsilon, delta, taken in each_client(connection, run):
-        counts.setdefault((epsilon, delta, taken), [client, 0])[1] += 1
+    counts: dict[Standing, list[int]] = {}
+    for client, standing in each_client(connection, run):
+        counts.setdefault(standing, [client, 0])[1] += 1
     names = dict(_named(connection, [first for first, _ in counts.values()]))
     return [
-        Peers(Budget(epsilon, delta), taken, count, names.get(first, f"number {first}"))
-        for (epsilon, delta, taken), (first, count) in counts.items()
+        Peers.of(standing, count, names.get(first, f"number {first}")) for standing, (first, count) in counts.items()
     ]
 
 
-def each_client(connection: Connection, run: int | None = None) -> Iterator[tuple[int, float, float, tuple[int, ...]]]:
-    """Number, budget (ε, δ) and groups of every client, or of every member of a run, in the order of their numbers."""
+def each_client(connection: Connection, run: int | None = None) -> Iterator[tuple[int, Standing]]:
+    """Number and standing of every client, or of every member of a run, in the order of their numbers."""
     inside = select(members.c.client).join(groups).where(groups.c.run == run)
+    gone = dict(connection.execute(select(withdrawals.c.client, withdrawals.c.entry)).all())
 
     def rows(table: Table) -> Iterator[tuple[int, list[Any]]]:
         query = select(table).order_by(*table.primary_key)
@@ -68,8 +99,8 @@ def each_client(connection: Connection, run: int | None = None) -> Iterator[tupl
         if member == client:
             own = tuple(row[1] for row in memberships)
             member, memberships = next(taken, (None, []))
-        _, _, epsilon, delta = history[-1]
-        yield client, epsilon, delta, own
+        _, _, epsilon, delta, rule, order = history[-1]
+        yield client, Standing(epsilon, delta, rule or "fixed", order, own, gone.get(client))
 
 
 def spending(accountant: Accountant[S], charges: Sequence[Sequence[Charge]]) -> S:
@@ -94,12 +125,6 @@ def epsilons(spent: Spending, peers: Sequence[Peers]) -> Array:
 def is_over(epsilon: float, budget: float) -> bool:
     """Whether more is spent than a budget."""
     return epsilon > budget * (1.0 + _ROUNDING)
-
-
-def over_budget(spent: Array, peers: Sequence[Peers]) -> list[int]:
-    """Who is over, by index, the worst first."""
-    over = [i for i, one in enumerate(peers) if is_over(spent[i], one.budget.epsilon)]
-    return sorted(over, key=lambda i: -spent[i] / peers[i].budget.epsilon)
 
 
 def _named(connection: Connection, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:

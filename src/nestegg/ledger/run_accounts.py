@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
-from nestegg.accounting import Array, Charge, RdpAccountant, merged, smallest_noise
+from nestegg.accounting import merged
 from nestegg.errors import BudgetError, InputError
 from nestegg.ledger.accounts import Account, peer_account
 from nestegg.ledger.database import Database
 from nestegg.ledger.history import History, RunState
-from nestegg.ledger.peers import epsilons, find_peers, over_budget, spending
+from nestegg.ledger.log import CHARGING
+from nestegg.ledger.pages import make_pages
+from nestegg.ledger.peers import Peers, find_peers
 from nestegg.ledger.plans import load_stored_plan
-from nestegg.planning import GroupPlan, Plan, Standing
-from nestegg.planning.judge import FINER, pld_accountant
+from nestegg.ledger.tables import groups, members, withdrawals
+from nestegg.planning import Plan, Standing
 
 
 class RunAccounts:
@@ -27,10 +27,8 @@ class RunAccounts:
 
     def __init__(self, database: Database, name: str) -> None:
         self._database = database
-        self._history = History(database.place)
         with database.reading() as connection:
-            for _ in self._history.follow(connection):
-                pass
+            self._history = History.of(connection, database.place)
             run = self._history.run_named(name)
             if run is None:
                 raise InputError(f"{database.place} knows no run {name!r}.")
@@ -55,11 +53,16 @@ class RunAccounts:
             return load_stored_plan(connection, digest, self._database.place)
 
     def accounts(self) -> dict[str, Account]:
-        """The tightest account of every group."""
+        """The tightest account of every group; of those whose members have all withdrawn, one of theirs."""
         self._catch_up()
-        share = epsilons(self._spent, self._peers) / np.array([one.budget.epsilon for one in self._peers])
-        tightest = {self.plan.groups[self._columns[i]].group.name: self._peers[i] for i in share.argsort()}
-        return {name: peer_account(self._history, peers) for name, peers in tightest.items()}
+        chosen: dict[int, tuple[float, Peers]] = {self._column(one): (0.0, one) for one in self._withdrawn}
+        for page in self._pages:
+            for column, one, spent in zip(page.columns, page.peers, page.epsilons(), strict=True):
+                share, before = spent / one.budget.epsilon, chosen.get(int(column))
+                if before is None or before[1].withdrawn or share > before[0]:
+                    chosen[int(column)] = (share, one)
+        names = [row.group.name for row in self.plan.groups]
+        return {names[column]: peer_account(self._history, one) for column, (_, one) in sorted(chosen.items())}
 
     def check_rest(self) -> None:
         """Whether everybody can afford the rounds that are left, so that a run does not stop half-way.
@@ -69,6 +72,30 @@ class RunAccounts:
         """
         self._catch_up()
         self._afford_rest(self.plan)
+
+    def withdrawn(self) -> frozenset[int]:
+        """The members that have withdrawn, by their places among all members, from 0: nobody may sample them.
+
+        It is to be asked after `reserve`, for every round. Whoever withdraws later has paid for that round; whoever
+        withdrew before has not, and is told of here.
+
+        Raises:
+            InputError: no round is reserved, or the run is of a ledger of version 1, which kept no places.
+        """
+        self._catch_up()
+        if self._state.claim is None:
+            raise InputError(f"run {self._state.name!r} has reserved no round: who has withdrawn is asked after that.")
+        if not self._withdrawn:
+            return frozenset()
+        query = select(members.c.place).join(withdrawals, members.c.client == withdrawals.c.client).join(groups)
+        with self._database.reading() as connection:
+            places = list(connection.execute(query.where(groups.c.run == self._number)).scalars())
+        if None in places:
+            raise InputError(
+                f"run {self._state.name!r} began under an older nestegg, which did not keep the places of its members: "
+                f"it cannot go on without {self._withdrawn[0].example!r}, who has withdrawn."
+            )
+        return frozenset(places)
 
     @property
     def _state(self) -> RunState:
@@ -87,24 +114,26 @@ class RunAccounts:
         for number, row in zip(self._state.groups, first.groups, strict=True):
             here = merged((*row.already_spent, *self._history.charges_of((number,))))
             standings[row.group.name] = [Standing("this run", row.group.budget, here)]
-        for column, peers in zip(self._columns, self._peers, strict=True):
-            charges = self._history.charges_of(peers.groups)
-            name = self.plan.groups[column].group.name
-            standings[name].append(Standing(f"client {peers.example}", peers.budget, charges))
+        for page in self._pages:
+            for column, one in zip(page.columns, page.peers, strict=True):
+                charges = self._history.charges_of(one.groups)
+                name, account = self.plan.groups[int(column)].group.name, one.rule.accountant
+                standings[name].append(Standing(f"client {one.example}", one.budget, charges, account))
         return standings
 
     def _open(self, connection: Connection) -> None:
-        """Build the accounts from the whole history."""
-        self._peers = find_peers(connection, self._number)
-        column = {number: i for i, number in enumerate(self._state.groups)}
-        self._columns = np.array([next(column[g] for g in one.groups if g in column) for one in self._peers])
-        history = [self._history.charges_of(peers.groups) for peers in self._peers]
-        # Of either kind; mypy need not know which.
-        self._accountant: Any = RdpAccountant(self.plan.orders)
-        if self.plan.accountant == "pld":
-            planned = [charge for row in self.plan.groups for charge in row.charges()]
-            self._accountant = pld_accountant([*planned, *(charge for one in history for charge in one)], FINER)
-        self._spent: Any = spending(self._accountant, history)
+        """Build the accounts from the whole history. Those who have withdrawn pay for nothing any more."""
+        found = find_peers(connection, self._number)
+        active = [one for one in found if one.withdrawn is None]
+        self._withdrawn = [one for one in found if one.withdrawn is not None]
+        columns = np.array([self._column(one) for one in active], np.intp)
+        history = [self._history.charges_of(one.groups) for one in active]
+        self._pages = make_pages(self.plan, active, columns, history)
+
+    def _column(self, peers: Peers) -> int:
+        """Which group of the run somebody is in, by its place in the plan."""
+        taken = set(peers.groups)
+        return next(i for i, group in enumerate(self._state.groups) if group in taken)
 
     def _adopt(self, plan: Plan) -> None:
         """See the accounts as the accountant of another plan does."""
@@ -121,75 +150,22 @@ class RunAccounts:
         """Follow the log: charges are added to the accounts, and whatever changes who is who re-opens them."""
         fresh = False
         for entry in self._history.follow(connection):
-            if entry.kind in ("budgets", "run"):
+            if entry.kind in ("budgets", "run", "withdraw"):
                 fresh = True
-            elif entry.kind == "reserve" and not fresh:
-                groups, q, sigma = zip(*entry.rows, strict=True)
-                place = {group: i for i, group in enumerate(groups)}
-                hit = [(i, place[g]) for i, peers in enumerate(self._peers) for g in peers.groups if g in place]
-                if hit:
-                    rows, prices = np.array(hit).T
-                    cost = self._accountant.spend(q, sigma)
-                    self._spent = self._spent.replaced(rows, self._spent.rows(rows) + cost.rows(prices))
+            elif entry.kind in CHARGING and not fresh:
+                for page in self._pages:
+                    page.add({group: (q, sigma) for group, q, sigma in entry.rows})
         if fresh:
             self._open(connection)
 
-    def _afford_round(self, round_: int) -> None:
-        rows = [(row.sampling_rate[round_ - 1], row.noise_multiplier[round_ - 1]) for row in self.plan.groups]
-        q, sigma = zip(*rows, strict=True)
-        self._afford(self.plan, self._accountant.spend(q, sigma), round_ - 1, round_)
-
     def _afford_rest(self, plan: Plan) -> None:
-        first, last = self._reserved, plan.rounds
-        if first < last:
-            price = spending(self._accountant, [_rounds(row, first, last) for row in plan.groups])
-            self._afford(plan, price, first, last)
+        if self._reserved < plan.rounds:
+            self._afford(plan, self._reserved, plan.rounds)
 
-    def _afford(self, plan: Plan, price: Any, first: int, last: int) -> None:
+    def _afford(self, plan: Plan, first: int, last: int) -> None:
         """Whether everybody can pay what rounds first + 1 to last cost a member of each group."""
-        after = epsilons(self._spent + price.rows(self._columns), self._peers)
-        over = over_budget(after, self._peers)
+        over = [(share, i, page) for page in self._pages for share, i in page.over(page.after(plan, first, last))]
         if over:
-            raise BudgetError(self._refusal(plan, over, after, first, last))
-
-    def _refusal(self, plan: Plan, over: list[int], after: Array, first: int, last: int) -> str:
-        """Who, how much, and what would fit."""
-        worst = over[0]
-        peers, row = self._peers[worst], plan.groups[int(self._columns[worst])]
-        spent = self._spent.rows(np.array([worst]))
-        clients = sum(self._peers[i].clients for i in over)
-        others = f" and {clients - 1} more" if clients > 1 else ""
-        if last - first == 1:
-            what, fits = f"round {last}", self._fitting_noise(worst, row, first)
-        else:
-            rounds = self._fitting_rounds(worst, row, first, last)
-            what, fits = f"rounds {first + 1} to {last}", f"{rounds} of these {last - first} rounds would fit."
-        return (
-            f"client {peers.example!r} of group {row.group.name!r}{others} would go over budget: epsilon = "
-            f"{epsilons(spent, [peers])[0]:.4g} of {peers.budget.epsilon:g} is spent, and {what} would make it "
-            f"{after[worst]:.4g}. {fits} Nothing was charged."
-        )
-
-    def _fitting_rounds(self, worst: int, row: GroupPlan, first: int, last: int) -> int:
-        """How many of the rounds the worst can afford."""
-        peers, spent = self._peers[worst], self._spent.rows(np.array([worst]))
-        low, high = first, last
-        while high - low > 1:  # rounds up to `low` fit, up to `high` do not
-            middle = (low + high) // 2
-            total = spent + spending(self._accountant, [_rounds(row, first, middle)])
-            low, high = (low, middle) if over_budget(epsilons(total, [peers]), [peers]) else (middle, high)
-        return low - first
-
-    def _fitting_noise(self, worst: int, row: GroupPlan, first: int) -> str:
-        """How much noise the worst needs in a round."""
-        budget, spent = self._peers[worst].budget, self._spent.rows(np.array([worst]))
-        q, sigma = row.sampling_rate[first], row.noise_multiplier[first]
-        noise = float(smallest_noise(self._accountant, q, 1, budget.epsilon, budget.delta, spent)[0])
-        if not np.isfinite(noise):
-            return "No noise would be enough."
-        return f"It has noise {sigma:.4g} at rate {q:g}; noise of {noise:.4g} would fit."
-
-
-def _rounds(row: GroupPlan, first: int, last: int) -> tuple[Charge, ...]:
-    pairs = zip(row.sampling_rate[first:last], row.noise_multiplier[first:last], strict=True)
-    return merged(Charge(*pair) for pair in pairs)
+            _, worst, page = max(over, key=lambda one: one[0])
+            others = sum(page.peers[i].clients for _, i, page in over) - 1
+            raise BudgetError(page.refusal(worst, plan, first, last, others))

@@ -63,15 +63,23 @@ clients = Table(
     Column("client", _key, primary_key=True, autoincrement=False),
     Column("name", String, nullable=False, unique=True),
 )
-budgets = Table(  # a client's budget is its latest
+budgets = Table(  # a client's budget is its latest; rows of version 1 have no rule, and mean "fixed"
     "budgets",
     metadata,
     Column("client", _key, ForeignKey("clients.client"), primary_key=True, autoincrement=False),
     Column("entry", _key, ForeignKey("entries.entry"), primary_key=True, autoincrement=False),
     Column("epsilon", Double, nullable=False),
     Column("delta", Double, nullable=False),
+    Column("rule", String),
+    Column("renyi_order", Double),
     Index("budgets_by_entry", "entry"),
     sqlite_with_rowid=False,
+)
+withdrawals = Table(
+    "withdrawals",
+    metadata,
+    Column("client", _key, ForeignKey("clients.client"), primary_key=True, autoincrement=False),
+    Column("entry", _key, ForeignKey("entries.entry"), nullable=False, unique=True),
 )
 runs = Table(
     "runs",
@@ -91,6 +99,7 @@ members = Table(
     metadata,
     Column("client", _key, ForeignKey("clients.client"), primary_key=True, autoincrement=False),
     Column("group", _key, ForeignKey("groups.group"), primary_key=True, autoincrement=False),
+    Column("place", Integer),  # among all members of the run, from 0; of version 1 it is not known
     Index("members_by_group", "group"),
     sqlite_with_rowid=False,
 )
@@ -112,8 +121,18 @@ def _create(connection: Connection) -> None:
     connection.execute(insert(head).values(format=FORMAT, version=1, entry=0, hash=START))
 
 
-# What makes version n of the tables out of version n − 1. A released step is never changed: the next one is added.
-MIGRATIONS: tuple[Migration, ...] = (_create,)
+def _add_rules(connection: Connection) -> None:
+    """Add what version 1 did not know: rules of accounts, withdrawals, and the places of members."""
+    metadata.create_all(connection)
+    for column in (budgets.c.rule, budgets.c.renyi_order, members.c.place):
+        known = {found["name"] for found in inspect(connection).get_columns(column.table.name)}
+        if column.name not in known:
+            kind = column.type.compile(connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}")
+
+
+# What makes version n of the tables out of version n − 1. A new ledger has all columns from the first step on.
+MIGRATIONS: tuple[Migration, ...] = (_create, _add_rules)
 
 
 def version_of(connection: Connection, place: str) -> int:

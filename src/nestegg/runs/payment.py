@@ -13,6 +13,7 @@ from nestegg.config import Config, ledger_of
 from nestegg.errors import InputError
 from nestegg.ledger import Account, Ledger
 from nestegg.planning import Plan
+from nestegg.release import stamp
 from nestegg.roster import make_roster
 
 
@@ -38,6 +39,9 @@ class Payment(Protocol):
 
     def reserve(self, round_: int) -> str:
         """Pay for a round."""
+
+    def withdrawn(self) -> frozenset[int]:
+        """Who has withdrawn, by place among the members, and must not be sampled; asked after `reserve`."""
 
     def release(self, round_: int, claim: str, result: str) -> None:
         """The round is out."""
@@ -68,6 +72,10 @@ class NoPayment:
         """Nothing is charged."""
         return ""
 
+    def withdrawn(self) -> frozenset[int]:
+        """There is no ledger to withdraw from."""
+        return frozenset()
+
     def release(self, round_: int, claim: str, result: str) -> None:
         """Nothing is recorded."""
 
@@ -91,6 +99,11 @@ def check_ledger(config: Config, plan: Plan) -> None:
     Ledger(config.ledger.url).close()
 
 
+def own_rule(plan: Plan) -> str:
+    """The rule of accounts in a run's own ledger: it holds one plan, which depends on no result."""
+    return "gaussian" if plan.accountant == "gaussian" else "fixed"
+
+
 @contextmanager
 def paying(config: Config, folder: Path, plan: Plan) -> Iterator[Payment]:
     """The books of a run, which begins here if its ledger does not know it."""
@@ -103,4 +116,6 @@ def paying(config: Config, folder: Path, plan: Plan) -> Iterator[Payment]:
             yield ledger.books(name)
         else:
             roster = make_roster(config)
-            yield ledger.begin(name, plan, roster.clients, roster.budgets)
+            rule = own_rule(plan) if config.ledger.url is None else None
+            note = stamp(config.training.reproducible).get("note")
+            yield ledger.begin(name, plan, roster.clients, roster.budgets, rule=rule, note=note)

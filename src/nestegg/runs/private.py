@@ -17,7 +17,7 @@ from pathlib import Path
 from torch import Tensor
 
 from nestegg.errors import InputError
-from nestegg.files import write_atomically
+from nestegg.files import make_folder, write_atomically
 
 NAME = "private"
 
@@ -77,10 +77,7 @@ class PrivatePart:
 
 def make_private(run: Path) -> None:
     """Make the private part, which nobody but the owner may enter."""
-    try:
-        (run / NAME).mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{run / NAME} cannot be made: {error.strerror}.") from None
+    make_folder("folder", run / NAME, mode=0o700)
 
 
 def _digest(key: bytes, tensors: Iterable[Tensor]) -> str:

@@ -1,0 +1,98 @@
+"""What `nestegg ledger show` shows, as JSON and as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from nestegg.cli import ledger_tables
+from nestegg.ledger import Account, Change, Ledger, RunState
+
+Content = tuple[dict[str, Any], list[Table]]
+
+
+def client_content(ledger: Ledger, client: str) -> Content:
+    """A client's account, with every budget it has had."""
+    account, changes = ledger.account(client), list(ledger.changes(client))
+    earlier = sorted({change.delta for change in changes if change.delta} - {account.budget.delta})
+    at = {f"{delta:g}": account.epsilon_at(delta) for delta in earlier}
+    content = {**_account(account), "epsilon_spent_at": at, "changes": [change._asdict() for change in changes]}
+    shown = ledger_tables.client_table(account, earlier if account.charges else ())
+    return content, [shown, ledger_tables.changes_table(changes, _by_both(ledger, changes))]
+
+
+def run_content(ledger: Ledger, run: str) -> Content:
+    """A run's accounts, group by group."""
+    books = ledger.books(run)
+    groups, state = books.accounts(), books.state
+    shown = {name: _account(account) for name, account in groups.items()}
+    content = {"run": run, "note": state.note, "groups": shown}
+    return content, [ledger_tables.run_table(run, state, books.plan, groups)]
+
+
+def overview_content(ledger: Ledger) -> Content:
+    """All runs and accounts, and the latest changes."""
+    history, accounts, changes = ledger.history(), ledger.accounts(), ledger.latest_changes()
+    runs = list(history.runs.values())
+    plans = {state.name: ledger.plan(state.plan) for state in runs}
+    content = {
+        "runs": [_state(state) for state in runs],
+        "accounts": [_account(account) for account in accounts],
+        "changes": [change._asdict() for change in changes],
+    }
+    shown = [ledger_tables.runs_table(runs, plans), ledger_tables.accounts_table(accounts)]
+    if changes:
+        shown.append(ledger_tables.changes_table(changes, _by_both(ledger, changes)))
+    return content, shown
+
+
+def _state(run: RunState) -> dict[str, Any]:
+    done, open_ = run.done, run.claim is not None
+    return {
+        "run": run.name,
+        "began": run.at[:10],
+        "plan": run.plan,
+        "rounds_done": done,
+        "open": open_,
+        "note": run.note,
+    }
+
+
+def _by_both(ledger: Ledger, changes: Sequence[Change]) -> dict[int, str]:
+    """What clients whose δ was changed have spent by the one and by the other."""
+    spent = {}
+    for change in changes:
+        before, now = change.delta_before, change.delta
+        if before is not None and now is not None and before != now:
+            account = ledger.account(change.client)
+            by = " and ".join(f"{account.epsilon_at(delta):.4g} at δ = {delta:g}" for delta in (before, now))
+            spent[change.entry] = f" (it has spent ε = {by})"
+    return spent
+
+
+def numbers_of(account: Account) -> dict[str, Any]:
+    """An account as a line of an export."""
+    return {
+        "epsilon": account.budget.epsilon,
+        "delta": account.budget.delta,
+        "account": account.rule.name,
+        "order": account.rule.order,
+        "epsilon_spent": account.epsilon,
+        "epsilon_left": account.left,
+        "withdrawn": account.withdrawn,
+        "runs": len(account.parts),
+    }
+
+
+def _account(account: Account) -> dict[str, Any]:
+    parts = [{"run": part.run, "group": part.group, "rounds": part.rounds} for part in account.parts]
+    return {
+        "example": account.example,
+        "clients": account.clients,
+        **numbers_of(account),
+        "promise": account.rule.sentence,
+        "epsilon_spent_pld": account.epsilon_pld,
+        "runs": parts,
+    }

@@ -1,0 +1,119 @@
+"""The rule of an account: may plans depend on what earlier ones released, and what is counted then?
+
+fixed      they may not: all charges are composed by Rényi curves, or by privacy loss distributions
+renyi      they may: one Rényi order, fixed when the account is opened, is all that counts
+gaussian   they may, at no price, for clients whose sampling rate is 1 in every round: Σ σ^(−2) counts, exactly
+
+The last two are filters: what is spent may decide what comes next, and the whole life still keeps the budget
+(Feldman and Zrnic 2021 and Lécuyer 2021 for one order; Smith and Thakurta 2022, Koskela et al. 2023 for σ^(−2)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nestegg.accounting import (
+    ORDERS,
+    Charge,
+    GaussianAccountant,
+    RdpAccountant,
+    compose,
+    filter_order,
+    renyi_account,
+)
+from nestegg.checks import one_of
+from nestegg.errors import InputError
+from nestegg.planning import Budget, GroupPlan, Plan
+
+RULES = ("fixed", "renyi", "gaussian")
+SAFE = "renyi"  # of an account that outlives a run
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How an account is kept, from its first charge to its last.
+
+    Attributes:
+        name: fixed, renyi or gaussian.
+        order: the Rényi order of the rule renyi.
+    """
+
+    name: str = "fixed"
+    order: float | None = None
+
+    @property
+    def is_adaptive(self) -> bool:
+        """Whether plans may depend on what earlier ones released."""
+        return self.name != "fixed"
+
+    @property
+    def accountant(self) -> Any:
+        """The one accountant that counts, or None where the accountant of each plan does."""
+        if self.name == "renyi":
+            return renyi_account(self.order or 0.0)
+        return GaussianAccountant() if self.name == "gaussian" else None
+
+    @property
+    def label(self) -> str:
+        """What ε is computed by, for a table."""
+        if self.name == "renyi":
+            return f"Rényi order {self.order:g}"
+        return "RDP" if self.name == "fixed" else "exact Gaussian DP"
+
+    @property
+    def sentence(self) -> str:
+        """What the account promises."""
+        if self.name == "fixed":
+            return "plans must depend on no output of earlier ones (rule fixed)"
+        return f"plans may depend on earlier results (rule {self.name}: {self.label})"
+
+    def epsilon(self, charges: tuple[Charge, ...], delta: float) -> float:
+        """ε of charges, by the accountant that counts."""
+        return float(compose(self.accountant, charges).epsilon(delta)[0]) if charges else 0.0
+
+    def check(self, client: str, plan: Plan, row: GroupPlan) -> None:
+        """Refuse a plan that the account cannot be kept by.
+
+        Raises:
+            InputError: it was made by PLD, or has rates below 1 where the rule is gaussian.
+        """
+        if not self.is_adaptive:
+            return
+        if plan.accountant == "pld":
+            raise InputError(
+                f"client {client!r}: its account lets plans depend on earlier results. A plan by PLD cannot be paid "
+                "from it: filters by privacy loss distributions are not valid in general. Plan with accountant = "
+                f"{self.name!r}."
+            )
+        below = [q for q in row.sampling_rate if q != 1.0]
+        if self.name == "gaussian" and below:
+            raise InputError(
+                f"client {client!r}: its account has the rule 'gaussian', for sampling rates of 1 in every round; "
+                f"group {row.group.name!r} has the rate {below[0]:g}."
+            )
+
+
+FIXED = Rule()
+
+
+def new_rule(name: str, budget: Budget) -> Rule:
+    """The rule of an account that is opened with a budget."""
+    chosen = one_of("account", name, RULES)
+    return Rule(chosen, filter_order(budget.epsilon, budget.delta) if chosen == "renyi" else None)
+
+
+def rule_for_plan(row: GroupPlan, budget: Budget) -> Rule:
+    """The rule of an account that is opened by a first plan: nothing was released yet, so it may be chosen by it.
+
+    The order is that of the budget. Where the plan would not fit by it, it is the order at which the plan costs least.
+    """
+    if all(q == 1.0 for q in row.sampling_rate):
+        return Rule("gaussian")
+    rule, charges = new_rule(SAFE, budget), row.charges()
+    if rule.epsilon(charges, budget.delta) > budget.epsilon:
+        best = compose(RdpAccountant(ORDERS), charges).best_order(budget.delta)
+        return Rule(SAFE, ORDERS[int(np.max(best))])
+    return rule
