@@ -81,6 +81,7 @@ soak: $(VENV)/full
 	@$(BIN)/python -m bench.soak --kills 100 --postgresql
 	@$(BIN)/python -m bench.ledger
 	@$(BIN)/python -m bench.flower_faults
+	@$(BIN)/python -m bench.aarch64
 
 format: $(VENV)/full
 	@$(BIN)/ruff format .
