@@ -29,8 +29,8 @@ MAX_WORKERS = 256
 # Seconds of a round from which on processes are worth their start; parameters times samples that the dense engine
 # trains in a second; seconds that the other engine takes for a sample, at least.
 _LONG, _RATE, _OVERHEAD = 0.02, 1e10, 1e-5
-# Parameters up to which the kernel was faster than torch for all batch sizes (`nestegg bench kernels`): it keeps a whole
-# client in the caches of a core.
+# Parameters up to which the kernel was faster than torch for batches of any usual size: what a client trains is then in
+# the caches of a core.
 _LARGEST = {"baseline": 100_000, "neon": 500_000, "avx2": 500_000, "avx512": 500_000}
 
 

@@ -53,8 +53,14 @@ class Steps(NamedTuple):
 
 def load() -> Kernel | None:
     """Return the kernel in the instruction set that `chosen` names."""
-    library, name = _library(), chosen()
-    return None if library is None or name is None else Kernel(library, name)
+    name = chosen()
+    return next((one for one in kernels() if one.instruction_set == name), None)
+
+
+def kernels() -> list[Kernel]:
+    """Return the kernel in every instruction set of this processor, the widest first."""
+    library = _library()
+    return [] if library is None else [Kernel(library, name) for name in instruction_sets()]
 
 
 def chosen() -> str | None:
