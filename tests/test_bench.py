@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from torch import nn
 from typer.testing import CliRunner
 
-from nestegg.bench import growth, profile, simulators
+from nestegg.bench import growth, kernels, profile, simulators
 from nestegg.bench.contest import contest
-from nestegg.bench.outcome import row, save
+from nestegg.bench.outcome import processor, row, save
 from nestegg.bench.peers.work import Work
 from nestegg.bench.process import Process
 from nestegg.bench.simulators import Setting, Simulator, python_of
@@ -21,6 +22,8 @@ from nestegg.bench.works import RECIPES, Recipe, load_federation, random_clients
 from nestegg.cli import app
 from nestegg.errors import InputError
 from nestegg.training import LocalTraining
+
+from .federations import DENSE
 
 TINY = Recipe(
     "seven small clients",
@@ -154,6 +157,29 @@ def test_growth_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "out").mkdir()
     growth.save_growth(tmp_path / "out", points)
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"growth.csv", "growth.png", "growth.svg"}
+
+
+def test_kernels_are_timed_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = (kernels.Shape((3, 4, 2), 2, 5, 2), kernels.Shape((3, 4, 1), 2, 5, 2, nn.Tanh))
+    monkeypatch.setattr(kernels, "SHAPES", shapes)
+    result = CliRunner().invoke(app, ["bench", "kernels", "--out", str(tmp_path)], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    table = (tmp_path / "kernels.md").read_text()
+    heads, _, relu, tanh, *_ = table.splitlines()
+    assert heads.split(" | ")[3:] == ["loop", *DENSE[:-1], f"{DENSE[-1]} |"] if DENSE else ["loop |"]
+    assert relu.startswith("| 3-4-2 | 2 × 5 | 2 |")
+    assert tanh.startswith("| 3-4-1, tanh | 2 × 5 | 2 |")
+    assert relu.count("×") == 1 + len(DENSE)
+    assert processor() in table
+
+
+def test_tables_name_the_processor(tmp_path: Path) -> None:
+    file = tmp_path / "cpuinfo"
+    file.write_text("processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\n\nflags\t: fpu\n")
+    assert processor(file) == "AMD EPYC (family 25, model 17)"
+    file.write_text("model name\t: Some other: chip\n")
+    assert processor(file) == "Some other: chip"
+    assert processor(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from nestegg import Budget, Group, InputError, LocalTraining, plan, train
 from nestegg.mechanism import Layout
 from nestegg.models import make_model
 from nestegg.randomness import Randomness
-from nestegg.training import kernel
+from nestegg.training import engines, kernel
 from nestegg.training.dense import is_dense
 from nestegg.training.engines import make_engine
 from nestegg.training.local import as_samples, batches, default_loss
@@ -123,6 +123,19 @@ def test_what_a_client_contributes_does_not_depend_on_the_others(
             here, there = (who.sums(start, cohort, 1, 0.5, CLIPPING) for who in (shared, remembered))
             for part, expected in zip(here, there, strict=True):
                 assert np.array_equal(part.total, expected.total)
+
+
+@pytest.mark.parametrize("engine", DENSE, indirect=True)
+def test_large_networks_are_trained_by_the_loop_unless_asked_otherwise(
+    clients: Any, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = plan(GROUPS, rounds=3)
+    monkeypatch.setitem(engines._LARGEST, kernel.chosen(), 2409)  # one less than there are
+    large = federation(clients, made)
+    assert (large.engine.name, large.why) == ("loop", "the network is so large that torch is faster")
+    assert federation(clients, made, engine=engine).engine.name == "dense"
+    monkeypatch.setitem(engines._LARGEST, kernel.chosen(), 2410)
+    assert federation(clients, made).engine.name == "dense"
 
 
 def test_without_a_kernel_there_is_the_loop(clients: Any, monkeypatch: pytest.MonkeyPatch) -> None:

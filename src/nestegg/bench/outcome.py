@@ -16,15 +16,31 @@ from nestegg.bench.contest import Contest, Entry
 from nestegg.files import write_atomically
 from nestegg.report.charts import PALETTE, save_charts
 from nestegg.report.tables import as_csv, as_markdown
+from nestegg.training.kernel import chosen
 
 COLUMNS = ("work", "simulator", "setting", "seconds a round", "times ours", "memory", "difference", "of the machine")
 _SHAPES = ("diamond", "circle", "square", "triangle-up", "cross", "triangle-down")
 
 
 def machine() -> str:
-    """What it was measured on, and with."""
+    """Return what it was measured on, and with."""
     packages = ", ".join(f"{name} {version(name)}" for name in ("nestegg", "torch", "numpy"))
-    return f"{platform.machine()}, {os.cpu_count()} cores; Python {platform.python_version()}, {packages}"
+    ours = f"the kernel for {chosen()}" if chosen() else "no kernel"
+    return f"{processor()}, {os.cpu_count()} cores; Python {platform.python_version()}, {packages}, {ours}"
+
+
+def processor(file: Path = Path("/proc/cpuinfo")) -> str:
+    """Return the processor's name, and its family and model where its name does not tell them apart."""
+    try:
+        lines = (line.split(":", 1) for line in file.read_text().splitlines() if ":" in line)
+        facts = {key.strip(): value.strip() for key, value in lines}
+    except OSError:  # other systems have other ways
+        facts = {}
+    if "model name" not in facts:
+        return platform.processor() or platform.machine()
+    if "cpu family" not in facts:
+        return facts["model name"]
+    return f"{facts['model name']} (family {facts['cpu family']}, model {facts.get('model', '?')})"
 
 
 def row(contest: Contest, entry: Entry) -> tuple[str, ...]:

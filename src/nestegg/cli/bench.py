@@ -1,4 +1,4 @@
-"""`nestegg bench`: the same rounds with other simulators, side by side; where the time goes; and how it grows."""
+"""`nestegg bench`: the same rounds with other simulators; where the time goes; how it grows; every kernel."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from nestegg.files import make_folder
 if TYPE_CHECKING:
     from nestegg.bench.works import Recipe
 
-_KINDS = ("peers", "profile", "growth")
+_KINDS = ("peers", "profile", "growth", "kernels")
 
 
 def bench(
-    kind: Annotated[str, typer.Argument(metavar="[peers|profile|growth]", help="What to measure.")] = "peers",
+    kind: Annotated[str, typer.Argument(metavar="[peers|profile|growth|kernels]", help="What to measure.")] = "peers",
     works: Annotated[str, typer.Option(help="Pieces of work, separated by commas.")] = "mlp,cnn,uneven,many,resnet20",
     peers: Annotated[str, typer.Option(help="Simulators beside ours, separated by commas; or all, or none.")] = "all",
     rounds: Annotated[int, typer.Option(help="Rounds to time; their median counts.")] = 5,
@@ -34,13 +34,15 @@ def bench(
         Path | None, typer.Option(metavar="DIR", help="Where other simulators are installed, and stay.")
     ] = None,
 ) -> None:
-    """Measure a round: against other simulators on identical work, where its time goes, or how it grows."""
+    """Measure a round: against other simulators on identical work, where its time goes, how it grows, every kernel."""
     one_of("what to measure", kind, _KINDS)
     from nestegg.bench.simulators import default_cache
 
     console, place = Console(), cache or default_cache()
     if kind == "growth":
         _growth(console, place, out)
+    elif kind == "kernels":
+        _kernels(console, out)
     elif kind == "profile":
         _profile(console, _names(works), data)
     else:
@@ -129,6 +131,18 @@ def _growth(console: Console, cache: Path, out: Path) -> None:
     rows = [(p.varied, f"{p.value:,}", f"{p.seconds:.4f}", f"{p.megabytes:,.0f} MB") for p in points]
     console.print(_table(("varied", "to", "seconds", "memory"), rows))
     console.print(f"Table and chart are in {escape(str(out))}.", highlight=False, soft_wrap=True)
+
+
+def _kernels(console: Console, out: Path) -> None:
+    from nestegg.bench.kernels import SHAPES, columns, compare_kernels, save_kernels
+    from nestegg.bench.outcome import machine
+
+    make_folder("--out", out)
+    with console.status("Training, each in turn …"):
+        done = list(compare_kernels(SHAPES))
+    save_kernels(out, done)
+    console.print(_table(columns(), (one.row() for one in done)))
+    console.print(f"{machine()}.\nThe table is in {escape(str(out))}.", highlight=False, soft_wrap=True)
 
 
 def _names(text: str) -> list[str]:

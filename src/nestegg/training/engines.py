@@ -29,6 +29,9 @@ MAX_WORKERS = 256
 # Seconds of a round from which on processes are worth their start; parameters times samples that the dense engine
 # trains in a second; seconds that the other engine takes for a sample, at least.
 _LONG, _RATE, _OVERHEAD = 0.02, 1e10, 1e-5
+# Parameters up to which the kernel was faster than torch for batches of any usual size: what a client trains is then in
+# the caches of a core.
+_LARGEST = {"baseline": 100_000, "neon": 500_000, "avx2": 500_000, "avx512": 500_000}
 
 
 class LoopEngine:
@@ -123,6 +126,8 @@ def make_engine(
     obstacle = next((reason for reason, holds in obstacles.items() if holds), None)
     if name == "dense" and obstacle is not None:
         raise InputError(f"engine = 'dense' cannot be used: {obstacle}.")
+    if name == "auto" and compiled is not None and Layout.of(model).size > _LARGEST[compiled.instruction_set]:
+        obstacle = obstacle or "the network is so large that torch is faster"
     if compiled is not None and obstacle is None and name != "loop":
         reason = "linear layers only" if name == "auto" else "as asked for"
         dense = DenseEngine(model, clients, training, randomness, compiled)

@@ -9,6 +9,7 @@
 #define padded OWN(padded)
 #define product OWN(product)
 #define tile OWN(tile)
+#define tile_of OWN(tile_of)
 #define multiply OWN(multiply)
 #define exponential OWN(exponential)
 #define hyperbolic_tangent OWN(hyperbolic_tangent)
@@ -19,6 +20,7 @@
 #define network OWN(network)
 #define row_of OWN(row_of)
 #define forward OWN(forward)
+#define turn OWN(turn)
 #define backward OWN(backward)
 #define allocate OWN(allocate)
 #define squares_of OWN(squares_of)
@@ -61,27 +63,44 @@ INLINE void tile(const int rows, const int vectors, const product *of, int64_t i
         }
 }
 
-INLINE void multiply(const product of) {
-    for (int64_t j = 0; j < of.n; j += 2 * LANES)
-        for (int64_t i = 0, rows; i < of.m; i += rows) {
-            rows = of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS;
-            /* The compiler unrolls a tile whose size it knows. */
-#define TILE(rows)                                                                                                      \
-    case rows:                                                                                                          \
-        if (rows <= MOST_ROWS && j + LANES < of.n) tile(rows <= MOST_ROWS ? rows : 1, 2, &of, i, j);                    \
-        else tile(rows <= MOST_ROWS ? rows : 1, 1, &of, i, j);                                                          \
-        break;
-            switch (rows) {
-                TILE(1) TILE(2) TILE(3) TILE(4)
+/* A tile of given rows: the compiler unrolls one whose size it knows. */
+INLINE void tile_of(int64_t rows, const product *of, int64_t i, int64_t j) {
+    switch (j + LANES < of->n ? rows : -rows) {
+    case 1: tile(1, 2, of, i, j); break;
+    case 2: tile(2, 2, of, i, j); break;
+    case 3: tile(3, 2, of, i, j); break;
+    case 4: tile(4, 2, of, i, j); break;
+    case -1: tile(1, 1, of, i, j); break;
+    case -2: tile(2, 1, of, i, j); break;
+    case -3: tile(3, 1, of, i, j); break;
+    case -4: tile(4, 1, of, i, j); break;
 #if MOST_ROWS > 4
-                TILE(5) TILE(6)
+    case 5: tile(5, 2, of, i, j); break;
+    case 6: tile(6, 2, of, i, j); break;
+    case -5: tile(5, 1, of, i, j); break;
+    case -6: tile(6, 1, of, i, j); break;
 #endif
 #if MOST_ROWS > 6
-                TILE(7) TILE(8)
+    case 7: tile(7, 2, of, i, j); break;
+    case 8: tile(8, 2, of, i, j); break;
+    case -7: tile(7, 1, of, i, j); break;
+    case -8: tile(8, 1, of, i, j); break;
 #endif
-            }
-#undef TILE
-        }
+    }
+}
+
+/* Weights are stepped through row by row, as they lie in memory; otherwise a few columns of b, which then stay in the
+   first cache, meet all rows of a. */
+INLINE void multiply(const product of) {
+    if (of.weights) {
+        for (int64_t i = 0; i < of.m; i += MOST_ROWS)
+            for (int64_t j = 0; j < of.n; j += 2 * LANES)
+                tile_of(of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS, &of, i, j);
+    } else {
+        for (int64_t j = 0; j < of.n; j += 2 * LANES)
+            for (int64_t i = 0; i < of.m; i += MOST_ROWS)
+                tile_of(of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS, &of, i, j);
+    }
 }
 
 /* exp(x) - base for a base of 0 or 1, x within the range of single precision: 2^n (1 + p(r)) - base with r = x - n log 2,
@@ -190,15 +209,23 @@ INLINE void forward(const network *net, int64_t rows) {
     }
 }
 
+/* The transpose of a layer's weights, bias apart, in blocks that lie in few pages of memory. */
+INLINE void turn(const float *weights, int64_t inputs, int64_t outputs, float *turned) {
+    const int64_t n = padded(outputs), in = padded(inputs);
+    for (int64_t j0 = 0; j0 < outputs; j0 += 16)
+        for (int64_t p0 = 0; p0 < in; p0 += 16) /* in and n are multiples of 4 at least */
+            for (int64_t j = j0; j < j0 + 16 && j < outputs; j++)
+                for (int64_t p = p0; p < p0 + 16 && p < in; p++)
+                    turned[j * in + p] = p < inputs ? weights[p * n + j] : 0.0f;
+}
+
 /* Derivatives layer by layer, from the last one down, and a step of SGD with momentum. */
 INLINE void backward(const network *net, int64_t rows, float rate, float momentum) {
     for (int64_t l = net->layers - 1; l >= 0; l--) {
         const int64_t n = padded(net->units[l + 1]), in = padded(net->units[l]), row = row_of(net, l);
         if (l) {
             float *below = net->delta[l - 1];
-            for (int64_t j = 0; j < net->units[l + 1]; j++)
-                for (int64_t p = 0; p < in; p++)
-                    net->turned[j * in + p] = p < net->units[l] ? net->weights[l][p * n + j] : 0.0f;
+            turn(net->weights[l], net->units[l], net->units[l + 1], net->turned);
             multiply((product){.m = rows, .n = in, .k = net->units[l + 1], .step_i = n, .step_p = 1,
                                .a = net->delta[l], .b = net->turned, .out = below});
             for (int64_t i = 0; i < rows; i++) {

@@ -1,0 +1,96 @@
+"""Compile the kernel for aarch64, run it under emulation, and compare it with this processor's, bit by bit."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nestegg.training import kernel
+
+COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
+FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-static", "-Wall")
+KEY, STEP, SIZES, SETTINGS = 12345, 2.0**-20, np.array([37, 8, 1, 20]), kernel.Steps(5, 8, 0.2, 0.9)
+NETWORKS = [
+    kernel.Network([30, 33, 17, 10], False),
+    kernel.Network([30, 33, 17, 10], True),
+    kernel.Network([64, 32, 1], False),
+    kernel.Network([40, 5], False),
+]
+Results = tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.float64], NDArray[np.float64]]
+
+
+class Case:
+    """A network and clients to train it."""
+
+    def __init__(self, network: kernel.Network) -> None:
+        self.network, generator = network, torch.Generator().manual_seed(1)
+        inputs, outputs = network.units[0], network.units[-1]
+        self.samples = torch.randn(int(SIZES.sum()), inputs + 1 + outputs, generator=generator)
+        self.samples[:, inputs] = 1.0
+        self.samples[:, inputs + 1 :] = torch.softmax(self.samples[:, inputs + 1 :] * 9.0, dim=1).round()
+        self.edges = [0, *accumulate((a + 1) * b for a, b in pairwise(network.units))]
+        self.model = torch.randn(self.edges[-1], generator=generator) / 3.0
+        self.norms = np.array([0.5, np.inf, 2.0, 1.0])
+        self.starts = np.cumsum(SIZES) - SIZES
+
+    def here(self, compiled: kernel.Kernel) -> Results:
+        """Return orders, updates, and their clipped sum and lengths, by this processor."""
+        order = kernel.orders(compiled, KEY, range(len(SIZES)), SIZES, self.starts, SETTINGS.epochs)
+        updates = kernel.train(compiled, self.model, self.network, self.samples, order, SIZES, SETTINGS)
+        total = np.zeros(len(self.model))
+        lengths = kernel.add_clipped(compiled, updates, self.norms, self.edges, STEP, total)
+        return order, updates.numpy(), total, lengths
+
+    def there(self, program: Path) -> Results:
+        """Return the same by the emulated processor."""
+        units, clients, size = self.network.units, len(SIZES), len(self.model)
+        shape = [clients, SETTINGS.epochs, SETTINGS.batch, len(units) - 1, self.network.tanh, len(self.edges) - 1]
+        whole = [*shape, *self.samples.shape, size, *units, *range(clients), *SIZES, *self.starts, *self.edges, KEY]
+        real = [*self.norms, SETTINGS.rate, SETTINGS.momentum, kernel.BELOW, STEP]
+        given = np.array(whole, np.int64).tobytes() + np.array(real).tobytes()
+        given += self.model.numpy().tobytes() + self.samples.numpy().tobytes()
+        out = subprocess.run([EMULATOR, str(program)], input=given, capture_output=True, check=True).stdout
+        kinds = [(np.int64, SETTINGS.epochs * int(SIZES.sum())), (np.float32, clients * size)]
+        parts, at = [], 0
+        for kind, count in [*kinds, (np.float64, size), (np.float64, clients)]:
+            parts.append(np.frombuffer(out, kind, count, at))
+            at += count * np.dtype(kind).itemsize
+        return parts[0], parts[1].reshape(clients, size), parts[2], parts[3]
+
+
+def main() -> int:
+    """Compare, and say what was compared."""
+    missing = [name for name in (COMPILER, EMULATOR) if shutil.which(name) is None]
+    if missing:
+        print(f"aarch64 was not tried: {' and '.join(missing)} not found (Debian: gcc-aarch64-linux-gnu, qemu-user).")
+        return 0
+    compiled = kernel.load()
+    if compiled is None or compiled.instruction_set == "baseline":
+        print("aarch64 was not tried: there is no kernel with the same rounding on this processor to compare it with.")
+        return 0
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "kernel"
+        source = Path(__file__).with_suffix(".c")
+        subprocess.run([COMPILER, *FLAGS, str(source), "-o", str(program), "-lm"], check=True)
+        for network in NETWORKS:
+            case = Case(network)
+            both = zip(case.here(compiled), case.there(program), strict=True)
+            same = all(np.isfinite(a).all() and a.tobytes() == b.tobytes() for a, b in both)
+            failures += not same
+            name = "-".join(map(str, network.units)) + (" with tanh" if network.tanh else "")
+            verdict = "the same to the bit" if same else "DIFFERENT"
+            print(f"{name}: orders, updates and clipped sum by neon and {compiled.instruction_set} are {verdict}.")
+    return min(failures, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
