@@ -15,8 +15,8 @@ from nestegg.errors import InputError
 class Budget:
     """A client's whole privacy budget (ε_n, δ).
 
-    The promise is about an enrolled client's data being there or not (zero-out adjacency): with that data or without it,
-    what is released has nearly the same distribution. Who is enrolled, with which budgets and rates, is public.
+    The promise is about an enrolled client's data being there or not (zero-out adjacency): with that data or without
+    it, what is released has nearly the same distribution. Who is enrolled, with which budgets and rates, is public.
     """
 
     epsilon: float
