@@ -73,7 +73,7 @@ def plan(
     """
     one_of("method", method, METHODS)
     one_of("composition", composition, COMPOSITIONS)
-    name = one_of("accountant", getattr(accountant, "name", accountant), ACCOUNTANTS)
+    name = one_of("accountant", str(getattr(accountant, "name", accountant)), ACCOUNTANTS)
     if positive("clip_norm", clip_norm) > MAX_CLIP_NORM:
         raise InputError(f"clip_norm = {clip_norm!r} must be at most {MAX_CLIP_NORM:g}.")
     groups = list(groups) if isinstance(groups, Iterable) else [groups]
