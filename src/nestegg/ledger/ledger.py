@@ -47,7 +47,7 @@ class Ledger:
     ...     claim = books.reserve(1)  # on disk before any client works
     ...     books.release(1, claim, result="digest of the checkpoint")
     ...     print(f"{ledger.account('ada').epsilon:.3f} of {ledger.account('ada').budget.epsilon:g}")
-    1.523 of 10
+    4.147 of 10
     """
 
     def __init__(self, where: str | Path, read_only: bool = False) -> None:
