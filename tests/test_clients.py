@@ -7,12 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nestegg import InputError
+from nestegg.config import load_config, to_toml
 from nestegg.planning import split_clients
 from nestegg.planning.clients import ClientBudgets, bucket, read_clients
+from nestegg.roster import make_plan
 
 
 @given(clients=st.integers(1, 10**6), parts=st.lists(st.integers(1, 100), min_size=1, max_size=8))
@@ -123,3 +126,41 @@ def test_rates_and_transitions_are_held_to_the_training(tmp_path: Path) -> None:
         read_clients(file, 25, 0.9)
     with pytest.raises(InputError, match="line 2: transition = '3' must be a whole number from 1 to 2"):
         read_clients(file, 2, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("privacy", "ledger", "accountant"),
+    [
+        ("", False, "rdp"),
+        ("spending_rate = 1.0", False, "rdp"),
+        ("", True, "renyi"),
+        ("spending_rate = 1.0", True, "gaussian"),
+        ("spending_rate = 1.0\nsaving_rate = 0.5", True, "renyi"),
+        ("spending_rate = 1.0\nsaving_rate = 1.0", True, "gaussian"),
+        ("accountant = 'rdp'", True, "rdp"),
+        ("accountant = 'pld'\nspending_rate = 1.0", True, "pld"),
+    ],
+)
+def test_a_ledger_that_outlives_a_run_is_planned_for_by_a_filter(
+    privacy: str, ledger: bool, accountant: str, tmp_path: Path
+) -> None:
+    """Unless a configuration says otherwise; what it says, or what was chosen, is written into a run's folder."""
+    groups = '[[privacy.groups]]\nname = "all"\nclients = 3\nepsilon = 5.0\n'
+    text = f"[training]\nrounds = 4\n[privacy]\n{privacy}\n{groups}"
+    path = tmp_path / "config.toml"
+    path.write_text(text + ('[ledger]\nurl = "sqlite:///ledger.db"\n' if ledger else ""))
+    config = load_config(path)
+    assert config.privacy.accountant == accountant
+    assert make_plan(config).accountant == accountant
+    path.write_text(tomli_w.dumps(to_toml(config)))
+    assert load_config(path) == config
+
+
+def test_a_saver_in_a_group_or_a_file_is_sampled_less(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    ledger = '[ledger]\nurl = "sqlite:///ledger.db"\n'
+    saver = '[[privacy.groups]]\nname = "all"\nclients = 3\nepsilon = 5.0\nsaving_rate = 0.2\n'
+    path.write_text(f"[privacy]\nspending_rate = 1.0\n{saver}{ledger}")
+    assert load_config(path).privacy.accountant == "renyi"
+    path.write_text(f'[privacy]\nspending_rate = 1.0\nbudgets_file = "clients.csv"\n{ledger}')
+    assert load_config(path).privacy.accountant == "renyi"

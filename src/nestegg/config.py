@@ -111,7 +111,11 @@ class Config(Section):
 
 
 def load_config(path: Path | str) -> Config:
-    """Read a configuration; relative paths in it start from its own folder."""
+    """Read a configuration; relative paths in it start from its own folder.
+
+    With a ledger, whose later runs may depend on the results of earlier ones, the accountant is by default one that
+    holds then too: gaussian where everybody is in every round, and renyi otherwise.
+    """
     path = Path(path)
     config = read_toml(Config, path)
     here = path.parent.resolve()
@@ -121,7 +125,15 @@ def load_config(path: Path | str) -> Config:
         config = changed(config, "federation", data=str((here / config.federation.data).resolve()))
     if (url := config.ledger.url or "").startswith(_FILE_URL):
         config = changed(config, "ledger", url=f"{_FILE_URL}{here / url.removeprefix(_FILE_URL)}")
+    if config.ledger.url is not None and "accountant" not in config.privacy.model_fields_set:
+        config = changed(config, "privacy", accountant="renyi" if _samples(config.privacy) else "gaussian")
     return config
+
+
+def _samples(privacy: Privacy) -> bool:
+    """Whether somebody may be left out of a round: then only one Rényi order holds for a ledger that outlives a run."""
+    rates = [privacy.spending_rate, privacy.saving_rate, *(group.saving_rate for group in privacy.groups)]
+    return privacy.budgets_file is not None or any(rate is not None and rate < 1.0 for rate in rates)
 
 
 def changed(config: Config, section: str, **values: Any) -> Config:

@@ -25,7 +25,7 @@ _CELLS = 20_000  # of one release, at most
 # Mass that a composition may move to an infinite loss; far below any δ, however often it happens.
 _TRUNCATION = 1e-22
 # Distributions are composed by fast Fourier transforms, whose rounding is relative to the whole mass and not to the
-# tail: measured, δ comes out up to 6e-17 too small for each release. More than that is taken off before ε is read.
+# tail: measured, δ comes out up to 7e-17 too small for each release. More than that is taken off before ε is read.
 _LOST = 1e-15
 # Below this δ what is taken off would matter, and PLD is not asked.
 SMALLEST_DELTA = 1e-12

@@ -13,7 +13,7 @@ from rich.console import Console
 from nestegg.cli import tables
 from nestegg.config import Config, load_config
 from nestegg.errors import InputError
-from nestegg.planning import Plan, judged, save_plan
+from nestegg.planning import Plan, exposures, judged, save_plan
 from nestegg.roster import make_plan
 
 RIVALS = {
@@ -41,12 +41,13 @@ def plan(
     if out is not None:
         save_plan(made, out)
     if as_json:
-        content = {name: rival.to_dict() for name, rival in rivals.items()} if compare else made.to_dict()
+        found = {"exposure": [one.to_dict() for one in exposures(made, config.privacy.colluders)]}
+        content = {name: rival.to_dict() for name, rival in rivals.items()} if compare else made.to_dict() | found
         print(json.dumps(content, allow_nan=False))
     elif compare:
         console.print(tables.comparison(rivals))
     else:
-        tables.show(console, made, rivals)
+        tables.show(console, made, rivals, config.privacy.colluders)
     if out is not None and not as_json:
         console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
 

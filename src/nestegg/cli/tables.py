@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nestegg.planning import GroupPlan, Plan
+from nestegg.planning import LABELS, GroupPlan, Plan, epsilon_text, exposures
 
 if TYPE_CHECKING:
     from nestegg.comparison import Outcome
@@ -22,7 +22,7 @@ MARKS = "●▲■◆▼★"
 SHOWN = 12
 
 
-def show(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
+def show(console: Console, plan: Plan, rivals: dict[str, Plan], colluders: int = 0) -> None:
     """The plan of a configuration: what it is, its groups, what its composition saves, and when it spends."""
     console.print(
         f"[bold]{plan.method}[/] ({plan.composition}): {plan.clients} clients in {len(plan.groups)} groups, "
@@ -31,6 +31,8 @@ def show(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
     )
     console.print(groups_table(plan))
     console.print(spending_table(plan))
+    if plan.method != "fedavg":
+        console.print(exposure_table(plan, colluders))
     if plan.method == "spend-as-you-go" and {"paper", "uniform"} <= rivals.keys():
         console.print(savings_table(plan, rivals))
     if plan.method != "fedavg":
@@ -57,11 +59,24 @@ def groups_table(plan: Plan) -> Table:
 def spending_table(plan: Plan) -> Table:
     """A line a group: ε spent at the quarters of the training, and in the end by the independent judge."""
     quarters = [max(1, round(plan.rounds * k / 4)) for k in (1, 2, 3, 4)]
-    title = f"ε spent by {plan.accountant.upper()}, and in the end by PLD"
+    title = f"ε spent by {LABELS[plan.accountant]}, and in the end by PLD"
     table = plain_table(title, *(f"after {t}" for t in quarters), "by PLD", "budget ε")
     for row in plan.groups[:SHOWN]:
         spent = (*(row.epsilon_spent[t - 1] for t in quarters), row.epsilon_spent_pld)
         table.add_row(escape(row.group.name), *map(number, spent), f"{row.group.budget.epsilon:g}")
+    return say_rest(table, len(plan.groups))
+
+
+def exposure_table(plan: Plan, colluders: int) -> Table:
+    """A line a group: ε against attackers who know more than the plan assumes, and how well anybody can guess."""
+    shown = exposures(plan, colluders)[:SHOWN]
+    known = [f"{k} colluder{'s' if k > 1 else ''}" for k in shown[0].colluding]
+    table = plain_table(
+        "What an attacker gains who knows more, as ε", "ε", "sampled for sure", *known, "excess advantage"
+    )
+    for one in shown:
+        epsilons = (one.epsilon, one.sampled, *one.colluding.values())
+        table.add_row(escape(one.row.group.name), *map(epsilon_text, epsilons), f"{one.excess:+.3f}")
     return say_rest(table, len(plan.groups))
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from nestegg.planning import load_plan
+from nestegg.planning import judge_of, load_plan
 
 
 def verify(
@@ -17,7 +17,7 @@ def verify(
     """Re-check a saved plan: every group's spending, recomputed from its own rows by an independent accountant."""
     console = Console()
     plan = load_plan(plan_file)
-    with console.status("Recomputing every group's spending by privacy loss distributions …"):
+    with console.status(f"Recomputing every group's spending by {judge_of(plan)} …"):
         spent = plan.verify()
     for row, epsilon in zip(plan.groups, spent, strict=True):
         console.print(
@@ -27,4 +27,6 @@ def verify(
             markup=False,
             soft_wrap=True,
         )
-    console.print(f"The plan holds: nobody is over budget. Digest {plan.digest[:16]}.", highlight=False)
+    console.print(
+        f"The plan holds: nobody is over budget by {judge_of(plan)}. Digest {plan.digest[:16]}.", highlight=False
+    )

@@ -2,9 +2,10 @@
 
 from nestegg.planning.budget import Budget, Group, at_smallest_budget, split_clients
 from nestegg.planning.consistency import check_plan
-from nestegg.planning.judge import epsilon_by_pld, judged, verify
+from nestegg.planning.exposure import Exposure, epsilon_text, exposures
+from nestegg.planning.judge import epsilon_by_pld, judge_of, judged, verify
 from nestegg.planning.methods import plan, replan
-from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, GroupPlan, Plan
+from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, LABELS, METHODS, GroupPlan, Plan
 from nestegg.planning.plan_file import load_plan, parse_plan, save_plan
 from nestegg.planning.replanning import Standing, replanned
 from nestegg.planning.shapes import SHAPES
@@ -12,9 +13,11 @@ from nestegg.planning.shapes import SHAPES
 __all__ = [
     "ACCOUNTANTS",
     "COMPOSITIONS",
+    "LABELS",
     "METHODS",
     "SHAPES",
     "Budget",
+    "Exposure",
     "Group",
     "GroupPlan",
     "Plan",
@@ -22,6 +25,9 @@ __all__ = [
     "at_smallest_budget",
     "check_plan",
     "epsilon_by_pld",
+    "epsilon_text",
+    "exposures",
+    "judge_of",
     "judged",
     "load_plan",
     "parse_plan",

@@ -18,15 +18,13 @@ from nestegg.accounting import (
     first_guess,
     renyi_account,
 )
-from nestegg.checks import one_of
 from nestegg.errors import InputError
 from nestegg.planning.budget import Budget, Group
-from nestegg.planning.plan import ACCOUNTANTS, GroupPlan, Plan
+from nestegg.planning.plan import GroupPlan, Plan
 
 
-def checked_accountant(accountant: str | Accountant[Any], groups: Sequence[Group], spending_rate: float) -> None:
+def check_accountant(name: str, groups: Sequence[Group], spending_rate: float) -> None:
     """Refuse an accountant that cannot account for these groups, which have their defaults written out."""
-    name = one_of("accountant", accountant if isinstance(accountant, str) else accountant.name, ACCOUNTANTS)
     if name == "pld" and (delta := groups[0].budget.delta) < SMALLEST_DELTA:
         raise InputError(
             f"delta = {delta:g} must be at least {SMALLEST_DELTA:g} with accountant = 'pld', whose arithmetic is not "

@@ -13,7 +13,11 @@ from nestegg.errors import InputError
 
 @dataclass(frozen=True)
 class Budget:
-    """A client's whole privacy budget (ε_n, δ), under add-or-remove-one-client adjacency."""
+    """A client's whole privacy budget (ε_n, δ).
+
+    The promise is about an enrolled client's data being there or not (zero-out adjacency): with that data or without
+    it, what is released has nearly the same distribution. Who is enrolled, with which budgets and rates, is public.
+    """
 
     epsilon: float
     delta: float = 1e-5

@@ -23,7 +23,7 @@ from nestegg.accounting import (
 from nestegg.checks import MAX_ROUNDS, one_of, positive, whole
 from nestegg.errors import InputError
 from nestegg.planning import planners
-from nestegg.planning.accounts import checked_accountant, planning_accountants
+from nestegg.planning.accounts import check_accountant, planning_accountants
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
 from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, SAME_NOISE, GroupPlan, Plan, harmonic_mean
 from nestegg.planning.planners import Schedule
@@ -73,7 +73,7 @@ def plan(
     """
     one_of("method", method, METHODS)
     one_of("composition", composition, COMPOSITIONS)
-    one_of("accountant", accountant if isinstance(accountant, str) else accountant.name, ACCOUNTANTS)
+    name = one_of("accountant", getattr(accountant, "name", accountant), ACCOUNTANTS)
     if positive("clip_norm", clip_norm) > MAX_CLIP_NORM:
         raise InputError(f"clip_norm = {clip_norm!r} must be at most {MAX_CLIP_NORM:g}.")
     groups = list(groups) if isinstance(groups, Iterable) else [groups]
@@ -86,7 +86,7 @@ def plan(
         size = (len(members), rounds)
         schedule = Schedule(np.full(size, spending_rate), np.zeros(size), np.full(size, np.inf))
         return _assemble(members, schedule, history, method, composition, accountant, spending_rate, np.inf)
-    checked_accountant(accountant, members, spending_rate)
+    check_accountant(name, members, spending_rate)
     way = _Way(
         rounds,
         spending_rate,

@@ -21,6 +21,7 @@ METHODS = ("fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "spend-as-y
 SAME_NOISE = ("dp-fedavg", "adaptive-clipping")
 COMPOSITIONS = ("exact", "paper")
 ACCOUNTANTS = ("rdp", "pld", "gaussian", "renyi")
+LABELS = {"rdp": "RDP", "pld": "PLD", "gaussian": "the Gaussian formula", "renyi": "one Rényi order"}  # for people
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Plan:
             "rounds": self.rounds,
             "clients": self.clients,
             "spending_rate": self.spending_rate,
-            "clip_norm": _finite_or_none(self.clip_norm),
+            "clip_norm": finite_or_none(self.clip_norm),
             "orders": list(self.orders),
             "groups": [_group_to_dict(row) for row in self.groups],
         }
@@ -176,12 +177,13 @@ def _group_to_dict(row: GroupPlan) -> dict[str, Any]:
         "transition": row.group.transition,
         "sampling_rate": list(row.sampling_rate),
         "noise_multiplier": list(row.noise_multiplier),
-        "clip_norm": [_finite_or_none(c) for c in row.clip_norm],
-        "epsilon_spent": [_finite_or_none(e) for e in row.epsilon_spent],
-        "epsilon_spent_pld": None if row.epsilon_spent_pld is None else _finite_or_none(row.epsilon_spent_pld),
+        "clip_norm": [finite_or_none(c) for c in row.clip_norm],
+        "epsilon_spent": [finite_or_none(e) for e in row.epsilon_spent],
+        "epsilon_spent_pld": None if row.epsilon_spent_pld is None else finite_or_none(row.epsilon_spent_pld),
         "already_spent": [list(charge) for charge in row.already_spent],
     }
 
 
-def _finite_or_none(value: float) -> float | None:
+def finite_or_none(value: float) -> float | None:
+    """A number as JSON knows it."""
     return value if math.isfinite(value) else None

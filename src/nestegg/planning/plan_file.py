@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
+from pydantic import Field
 
 from nestegg.accounting import MIN_NOISE
 from nestegg.checks import one_of
@@ -48,6 +49,7 @@ class _PlanRecord(Section):
     round_noise_multiplier: list[float]
     groups: list[_GroupRecord]
     digest: str
+    exposure: list[Any] = Field(default_factory=list)  # what `nestegg plan --json` finds about a plan, no part of it
 
 
 def save_plan(plan: Plan, path: Path | str) -> None:

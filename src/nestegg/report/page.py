@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.files import write_atomically
-from nestegg.planning import Plan
+from nestegg.planning import LABELS, Plan, epsilon_text, exposures
 from nestegg.report.charts import (
     PALETTE,
     Picture,
@@ -24,6 +24,7 @@ from nestegg.report.charts import (
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.tables import as_html
 
+_GUESSED = 12  # groups whose excess is computed: it takes a moment each
 _ACCOUNT = {
     "epsilon": "budget ε",
     "epsilon_earlier": "spent in other runs",
@@ -51,7 +52,10 @@ def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture]) 
     if "spending" in pictures:
         shown = [pictures[name] for name in ("spending", "sampling", "noise")]
         parts += [Part("Privacy", "", shown), Part("Accounts", _accounts(plan, summary))]
-    parts += [Part("Clients", "", [pictures["labels"]]), Part("The plan", _plan_table(plan))]
+    parts += [
+        Part("Clients", "", [pictures["labels"]]),
+        Part("The plan", _plan_table(plan, summary.get("colluders", 0))),
+    ]
     return make_page(f"{summary['method']} on {summary['dataset']}", _summary(plan, summary), parts)
 
 
@@ -66,7 +70,7 @@ def _summary(plan: Plan, summary: dict[str, Any]) -> str:
     ]
     how = (
         f"Model {summary['model']}, seed {summary['seed']}, δ = {plan.delta:g}, {plan.composition} composition, "
-        f"{plan.accountant.upper()} accountant."
+        f"ε by {LABELS[plan.accountant]}."
     )
     return f'{note}{facts(numbers)}<p class="soft">{escape(how)}</p>'
 
@@ -80,7 +84,7 @@ def _accounts(plan: Plan, summary: dict[str, Any]) -> str:
     )
 
 
-def _plan_table(plan: Plan) -> str:
+def _plan_table(plan: Plan, colluders: int) -> str:
     heads = ("group", "clients", "budget ε", "ε spent", "rate q", "noise σ, first", "noise σ, last", "clip norm, last")
     rows = [
         (
@@ -95,4 +99,28 @@ def _plan_table(plan: Plan) -> str:
         )
         for row in plan.groups
     ]
-    return f"{as_html(heads, rows, PALETTE)}<p>Plan <code>{plan.digest}</code>.</p>"
+    digest = f"<p>Plan <code>{plan.digest}</code>.</p>"
+    return f"{as_html(heads, rows, PALETTE)}{digest}{_exposure_table(plan, colluders)}"
+
+
+def _exposure_table(plan: Plan, colluders: int) -> str:
+    """What attackers gain who know more than the plan assumes."""
+    found = exposures(plan, colluders)
+    if not found:
+        return ""
+    known = [f"ε, {k} colluder{'s' if k > 1 else ''}" for k in found[0].colluding]
+    rows = [
+        (
+            one.row.group.name,
+            *map(epsilon_text, (one.epsilon, one.sampled, *one.colluding.values())),
+            f"{one.excess:+.3f}" if i < _GUESSED else "–",
+        )
+        for i, one in enumerate(found)
+    ]
+    table = as_html(("group", "ε", "ε, sampled for sure", *known, "excess advantage"), rows, PALETTE)
+    return (
+        "<p>The promise is about a client's data being there or not, against anybody who does not know who was sampled."
+        " Against an attacker who knows that a client was in every round, or who has clients' own shares of the noise, "
+        f"it is this:</p>{table}<p>Excess advantage is how much better anybody can tell whether a client's data is "
+        "there than from one Gaussian release that uses up the same budget.</p>"
+    )

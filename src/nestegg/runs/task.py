@@ -131,6 +131,7 @@ class Task:
             "method": plan.method,
             "composition": plan.composition,
             "accountant": plan.accountant,
+            "colluders": config.privacy.colluders,
             "dataset": config.federation.dataset,
             "model": config.model.name,
             "engine": self.federation.engine.name,
