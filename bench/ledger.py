@@ -42,6 +42,7 @@ def main() -> None:
         lambda: plan(
             [Group(f"g{i}", clients // groups, Budget(float(e)), saving_rate=0.5) for i, e in enumerate(budgets)],
             rounds,
+            accountant="renyi",  # by which the ledger keeps its accounts
         ),
     )
     names = [f"client-{i:07d}" for i in range(made.clients)]

@@ -183,7 +183,7 @@ def version_1(url: str, folder: Path) -> None:
     found.reflect(source)
     for table in found.tables.values():
         for column in table.columns:
-            column.type = column.type.as_generic()
+            column.type, column.autoincrement = column.type.as_generic(), False
     found.create_all(target)
     with source.connect() as old, target.begin() as new:
         for table in found.sorted_tables:

@@ -239,6 +239,19 @@ def test_commands_say_who_changed_what_and_who_withdrew(run: Run) -> None:
     assert run("ledger", "export", "x.csv", "--accounts", "--budgets").code == 2
 
 
+def test_a_run_that_its_ledger_would_refuse_leaves_no_folder(run: Run, tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    by_pld = tmp_path / "pld.toml"
+    by_pld.write_text(settings.read_text().replace("[privacy]", '[privacy]\naccountant = "pld"'))
+    refused = run("run", by_pld, "--out", "r")
+    assert (refused.code, "are not valid in general" in " ".join(refused.err.split())) == (2, True)
+    assert run("ledger", "budgets", "set", "client-3", "--epsilon", 20).code == 0
+    assert run("ledger", "withdraw", "client-3", "--reason", "moved away").code == 0
+    refused = run("run", settings, "--out", "r")
+    assert (refused.code, "client 'client-3' withdrew on" in " ".join(refused.err.split())) == (2, True)
+    assert not Path("r").exists()
+
+
 def test_a_reproducible_run_is_not_for_release_in_the_ledger_either(run: Run, tmp_path: Path) -> None:
     assert run("run", config(tmp_path), "--out", "monday").code == 0
     name = str(load_config("monday/config.toml").ledger.run)

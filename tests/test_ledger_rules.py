@@ -8,11 +8,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-import mpmath
 import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
-from scipy.stats import norm
 
 from nestegg import Budget, Charge, Group, InputError, Plan, plan
 from nestegg.accounting import ORDERS, RdpAccountant, compose
@@ -20,6 +18,7 @@ from nestegg.errors import BudgetError
 from nestegg.ledger import Ledger, Part, Rule
 from nestegg.ledger.rules import new_rule, rule_for_plan
 
+from .oracles import epsilon_from_rdp, gaussian_delta, rdp_by_quadrature
 from .test_ledger import LIFE, NAMES, begun, spend
 
 ALL = {name: Budget(14.0) for name in NAMES}
@@ -29,29 +28,10 @@ def one_group(epsilon: float = 4.0, rounds: int = 5, **options: object) -> Plan:
     return plan([Group("all", 4, Budget(epsilon))], rounds, **options)  # type: ignore[arg-type]
 
 
-def renyi_divergence(q: float, sigma: float, order: float) -> float:
-    """ρ(α) of the sampled Gaussian by quadrature with 30 digits: the larger of both directions."""
-    with mpmath.workdps(30):
-        a, s, rate = mpmath.mpf(order), mpmath.mpf(sigma), mpmath.mpf(q)
-        zero = lambda x: mpmath.npdf(x, 0, s)  # noqa: E731
-        mixed = lambda x: (1 - rate) * mpmath.npdf(x, 0, s) + rate * mpmath.npdf(x, 1, s)  # noqa: E731
-        edges = [-40 * s, -8 * s, 0, 1, 8 * s, 40 * s * (1 + a)]
-        both = [
-            mpmath.quad(lambda x, f=f, g=g: f(x) * (f(x) / g(x)) ** (a - 1), edges)
-            for f, g in ((mixed, zero), (zero, mixed))
-        ]
-        return float(mpmath.log(max(both)) / (a - 1))
-
-
 def filter_epsilon(charges: Sequence[Charge], order: float, delta: float) -> float:
-    """The ε at which Σ ρ(α) = ε − log((α−1)/α) + (log δ + log α)/(α−1), from the quadrature."""
-    total = math.fsum(n * renyi_divergence(q, sigma, order) for q, sigma, n in charges)
-    return total + math.log((order - 1) / order) - (math.log(delta) + math.log(order)) / (order - 1)
-
-
-def gaussian_delta(mu: float, epsilon: float) -> float:
-    """δ(ε) of the Gaussian mechanism (Balle and Wang 2018)."""
-    return float(norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon) * norm.cdf(-mu / 2 - epsilon / mu))
+    """The ε at which the filter's inequality is an equality, from numerical integration."""
+    total = math.fsum(n * rdp_by_quadrature(q, sigma, order) for q, sigma, n in charges)
+    return epsilon_from_rdp([order], [total], delta)
 
 
 def test_an_account_that_outlives_a_run_is_safe_by_default(url: str) -> None:

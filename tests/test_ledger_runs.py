@@ -45,7 +45,9 @@ def lifetimes(folder: Path, factor: float = 1.3) -> Path:
 @pytest.mark.parametrize("method", ["spend-as-you-go", "adaptive-clipping", "shaped"])
 def test_a_second_run_is_refused_and_then_planned_anew(method: str, run: Run, tmp_path: Path) -> None:
     settings = config(tmp_path, method)
-    assert run("ledger", "budgets", "import", lifetimes(tmp_path)).out == "12 clients have their budgets.\n"
+    assert run("ledger", "budgets", "import", lifetimes(tmp_path)).out.startswith(
+        "12 clients have their budgets. Accounts"
+    )
     assert run("run", settings, "--out", "monday").code == 0
     refused = run("run", settings, "--out", "tuesday")
     assert refused.code == 3
@@ -87,7 +89,7 @@ def test_a_run_keeps_its_own_ledger_where_none_is_named(run: Run, tmp_path: Path
     assert run("ledger", "verify", "--ledger", "alone").code == 0
     assert not (tmp_path / "ledger.db").exists()
     assert run("run", plain_config(tmp_path, "fedavg"), "--out", "open").code == 0
-    assert not (tmp_path / "open" / "ledger.db").exists()  # without noise there is nothing to keep
+    assert not (tmp_path / "open" / "private" / "ledger.db").exists()  # without noise there is nothing to keep
 
 
 def test_clients_are_called_as_in_their_file(run: Run, tmp_path: Path) -> None:
@@ -176,7 +178,7 @@ def test_planning_anew_while_a_run_goes_on_stops_it(run: Run, tmp_path: Path) ->
     def replan(report: RoundReport) -> None:
         if report.round == 2:
             with Ledger("sqlite:///ledger.db") as ledger:
-                ledger.set_budgets({"client-1": Budget(6.0)})
+                ledger.set_budgets({"client-1": Budget(6.0)}, reason="her wish")
                 ledger.books(str(load_config("run/config.toml").ledger.run)).replan()
 
     with pytest.raises(StoppedError, match="was planned anew meanwhile"):
@@ -215,7 +217,7 @@ def test_a_result_that_was_never_released_does_not_lie_about(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["what?run", "p%41x#", "[bold]", "Zoë ⚖"])
 def test_folders_may_have_any_name(name: str, run: Run, tmp_path: Path) -> None:
     assert run("run", plain_config(tmp_path), "--out", name).code == 0
-    assert (tmp_path / name / "ledger.db").exists()
+    assert (tmp_path / name / "private" / "ledger.db").exists()
     assert {path.name for path in tmp_path.iterdir()} == {"config.toml", name}
     assert run("ledger", "verify", "--ledger", name).code == 0
     assert run("ledger", "backup", f"{name}.db", "--ledger", name).code == 0
@@ -233,7 +235,7 @@ def test_names_that_are_none(run: Run) -> None:
     run("ledger", "budgets", "set", "[/nope]", "--epsilon", 1)
     assert "[/nope]: budget" in run("ledger", "show", "--client", "[/nope]").out
     assert run("ledger", "export", "none.csv").code == 0
-    assert Path("none.csv").read_text().startswith("entry,at,run,round,group")
+    assert Path("none.csv").read_text().startswith("entry,day,run,round,group")
 
 
 def test_what_is_no_ledger_stays_as_it_is(run: Run) -> None:
@@ -265,7 +267,7 @@ def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
     assert [account["clients"] for account in content["accounts"]] == [6, 6]
     assert content["runs"][0]["rounds_done"] == 6
     client = run("ledger", "show", "--client", "client-9").out
-    for words in ("client-9: budget ε = 30 at δ = 1e-05", "open", "all together, by RDP", "by PLD", "left"):
+    for words in ("client-9: budget ε = 30 at δ = 1e-05", "open", "all together, by Rényi order", "by PLD", "left"):
         assert words in client
     assert "6 of 6 rounds released" in run("ledger", "show", "--run", name).out
     verified = run("ledger", "verify")
@@ -286,7 +288,7 @@ def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
     assert {row["state"] for row in rows} == {"released"}
     assert run("ledger", "backup", "copy.db").code == 0
     assert run("ledger", "verify", "--ledger", "copy.db").out.split()[-1] == head
-    assert run("ledger", "budgets", "set", "client-1", "--epsilon", 50).code == 0
+    assert run("ledger", "budgets", "set", "client-1", "--epsilon", 50, "--reason", "more").code == 0
     assert json.loads(run("ledger", "show", "--client", "client-1", "--json").out)["epsilon"] == 50.0
 
 

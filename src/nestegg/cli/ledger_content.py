@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -93,6 +94,6 @@ def _account(account: Account) -> dict[str, Any]:
         "clients": account.clients,
         **numbers_of(account),
         "promise": account.rule.sentence,
-        "epsilon_spent_pld": account.epsilon_pld,
+        "epsilon_spent_pld": account.epsilon_pld if math.isfinite(account.epsilon_pld) else None,
         "runs": parts,
     }

@@ -62,7 +62,8 @@ def client_table(account: Account, earlier: Iterable[float] = ()) -> Table:
         table.add_row(f"at the earlier δ = {delta:g}", "", "", number(account.epsilon_at(delta)))
     table.add_row("all together, by PLD", "", "", number(account.epsilon_pld))
     table.add_row(f"left, by {by}", "", "", number(account.left))
-    table.caption, table.caption_justify = f"{account.rule.sentence}.".capitalize(), "left"
+    promise = account.rule.sentence
+    table.caption, table.caption_justify = f"{promise[0].upper()}{promise[1:]}.", "left"
     return table
 
 

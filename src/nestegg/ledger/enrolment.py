@@ -12,7 +12,7 @@ from nestegg.checks import suggestion
 from nestegg.errors import InputError
 from nestegg.ledger.database import CHUNK, insert_rows
 from nestegg.ledger.log import append, budget_row, membership_rows
-from nestegg.ledger.rules import Rule, new_rule, rule_for_plan
+from nestegg.ledger.rules import SAFE, Rule, new_rule, rule_for_plan
 from nestegg.ledger.tables import budgets, clients, entries, groups, members, runs, withdrawals
 from nestegg.planning import Budget, GroupPlan, Plan, check_plan
 
@@ -113,7 +113,10 @@ def brought(
 
 
 def check_members(connection: Connection, plan: Plan, joining: Sequence[Client]) -> None:
-    """Refuse members that have withdrawn, and a plan that a member's account cannot be kept by."""
+    """Refuse members that have withdrawn, and a plan that a member's account cannot be kept by.
+
+    Those without an account count as those with one that outlives a run.
+    """
     place = {client.number: i for i, client in enumerate(joining)}
     gone = select(withdrawals.c.client, entries.c.at).join(entries, withdrawals.c.entry == entries.c.entry)
     for number, at in connection.execute(gone):
@@ -123,9 +126,10 @@ def check_members(connection: Connection, plan: Plan, joining: Sequence[Client])
     query = select(budgets.c.client, budgets.c.rule, budgets.c.renyi_order).order_by(*budgets.primary_key)
     latest = {number: Rule(rule or "fixed", order) for number, rule, order in connection.execute(query)}
     for number, i in place.items():
-        if (key := (latest[number], rows[i].group.name)) not in seen:
+        rule = latest.get(number, Rule(SAFE))
+        if (key := (rule, rows[i].group.name)) not in seen:
             seen.add(key)
-            latest[number].check(joining[i].name, plan, rows[i])
+            rule.check(joining[i].name, plan, rows[i])
 
 
 def write_budgets(connection: Connection, given: Iterable[Given], reason: str, author: str) -> None:

@@ -16,6 +16,7 @@ from nestegg.ledger.budgets import first_budgets, other_budgets
 from nestegg.ledger.changes import FIRST, Change, author_of, each_change, latest_changes, reason_of
 from nestegg.ledger.database import Database, copy_to_file
 from nestegg.ledger.enrolment import (
+    Client,
     all_clients,
     brought,
     check_members,
@@ -47,7 +48,7 @@ class Ledger:
     ...     claim = books.reserve(1)  # on disk before any client works
     ...     books.release(1, claim, result="digest of the checkpoint")
     ...     print(f"{ledger.account('ada').epsilon:.3f} of {ledger.account('ada').budget.epsilon:g}")
-    1.523 of 10
+    4.147 of 10
     """
 
     def __init__(self, where: str | Path, read_only: bool = False) -> None:
@@ -155,6 +156,17 @@ class Ledger:
             store_plan(connection, plan)
             write_run(connection, name, plan, joining, note)
         return RunBooks(self._database, name)
+
+    def check(self, plan: Plan, members_: Sequence[str]) -> None:
+        """Refuse a plan that `begin` would refuse its members, before anything else is done.
+
+        Raises:
+            InputError: one of them has withdrawn, or has an account that cannot be kept by such a plan.
+        """
+        names = [checked_name(member) for member in members_]
+        with self._database.reading() as connection:
+            known = known_clients(connection, names)
+            check_members(connection, plan, [known.get(name, Client(-i, name)) for i, name in enumerate(names)])
 
     def has_run(self, name: str) -> bool:
         """Whether a run has begun."""

@@ -86,7 +86,7 @@ class Rule:
             raise InputError(
                 f"client {client!r}: its account lets plans depend on earlier results. A plan by PLD cannot be paid "
                 "from it: filters by privacy loss distributions are not valid in general. Plan with accountant = "
-                f"{self.name!r}."
+                f"{self.name!r}, or open another account with the rule 'fixed'."
             )
         below = [q for q in row.sampling_rate if q != 1.0]
         if self.name == "gaussian" and below:

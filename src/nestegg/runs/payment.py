@@ -96,7 +96,8 @@ def check_ledger(config: Config, plan: Plan) -> None:
         return
     if plan.method == "fedavg":
         raise InputError("privacy.method = 'fedavg' adds no noise: no budget of the ledger could pay for it.")
-    Ledger(config.ledger.url).close()
+    with Ledger(config.ledger.url) as ledger:
+        ledger.check(plan, make_roster(config).clients)
 
 
 def own_rule(plan: Plan) -> str:
