@@ -16,6 +16,7 @@ from nestegg import Budget, Charge, Group, Plan, load_plan, plan
 from nestegg.accounting import ORDERS
 from nestegg.mechanism import share_std
 from nestegg.planning import epsilon_text, exposures
+from nestegg.report.page import _plan_table
 
 from .conftest import ANY_LENGTH, EXAMPLE, GROUPS, Run
 from .oracles import epsilon_from_rdp, gaussian_epsilon
@@ -117,3 +118,16 @@ def test_the_commands_show_it(run: Run, tmp_path: Path) -> None:
 def test_a_plan_for_nobody_else_has_no_colluders() -> None:
     (one,) = exposures(plan([replace(GROUPS[0], clients=1)], 25))
     assert one.colluding == {}
+
+
+def test_the_report_shows_it() -> None:
+    table = _plan_table(plan(ANY_LENGTH, 4, method="idp-fedavg"), colluders=3)
+    for words in (
+        "ε, sampled for sure",
+        "ε, 1 colluder",
+        "ε, 3 colluders",
+        "excess advantage",
+        "data being there or not",
+    ):
+        assert words in table
+    assert "sampled for sure" not in _plan_table(plan(ANY_LENGTH, 4, method="fedavg"), colluders=0)

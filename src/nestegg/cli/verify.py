@@ -28,5 +28,7 @@ def verify(
             soft_wrap=True,
         )
     console.print(
-        f"The plan holds: nobody is over budget by {judge_of(plan)}. Digest {plan.digest[:16]}.", highlight=False
+        f"The plan holds: nobody is over budget by {judge_of(plan)}. Digest {plan.digest[:16]}.",
+        highlight=False,
+        soft_wrap=True,
     )
