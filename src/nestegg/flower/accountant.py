@@ -27,6 +27,7 @@ class GroupAccountant:
     def of(cls, row: GroupPlan, population: int, charges: Iterable[Charge] = ()) -> GroupAccountant:
         """For a group of a plan with so many clients in all."""
         budget = row.group.budget
+        # Flower has no word for taking an enrolled client's data out; the bounds are the same.
         relation, method = NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.POISSON
         return cls(PrivacyConfig(budget.delta, population, relation, method, budget.epsilon), charges)
 
