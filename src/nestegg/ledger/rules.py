@@ -11,6 +11,7 @@ The last two are filters: what is spent may decide what comes next, and the whol
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,7 @@ class Rule:
 FIXED = Rule()
 
 
+@lru_cache(maxsize=4096)  # many clients have the same budget
 def new_rule(name: str, budget: Budget) -> Rule:
     """The rule of an account that is opened with a budget."""
     chosen = one_of("account", name, RULES)
