@@ -60,7 +60,8 @@ def client_table(account: Account, earlier: Iterable[float] = ()) -> Table:
     table.add_row(f"all together, by {by}", "", rounds, number(account.epsilon))
     for delta in earlier:
         table.add_row(f"at the earlier δ = {delta:g}", "", "", number(account.epsilon_at(delta)))
-    table.add_row("all together, by PLD", "", "", number(account.epsilon_pld))
+    by = "by PLD, had all plans been made in advance" if account.rule.is_adaptive else "by PLD"
+    table.add_row(f"all together, {by}", "", "", number(account.epsilon_pld))
     table.add_row(f"left, by {by}", "", "", number(account.left))
     promise = account.rule.sentence
     table.caption, table.caption_justify = f"{promise[0].upper()}{promise[1:]}.", "left"

@@ -111,6 +111,7 @@ class Task:
             "line": line,
             "config": config_digest(self.config),
             "arithmetic": ARITHMETIC,
+            "engine": self.federation.engine.name,
             "instruction_set": self.federation.engine.instruction_set,
             "results": results,
         }
@@ -128,9 +129,12 @@ class Task:
                 f"run has one arithmetic: its last {self.plan.rounds - done} rounds must be run by that version, or "
                 "the run begun anew."
             )
-        then, now = saved.facts.get("instruction_set"), self.federation.engine.instruction_set
-        if not kernel.agree(then, now):
-            say(f"The run began with the kernel for {then}, and goes on with {now}: its last bits may differ.")
+        engine, then = self.federation.engine, saved.facts.get("instruction_set")
+        if saved.facts.get("engine") != engine.name or not kernel.agree(then, engine.instruction_set):
+            say(
+                f"The run began with the engine {saved.facts.get('engine')} ({then}) and goes on with {engine.name} "
+                f"({engine.instruction_set}): its last bits may differ from those of a run on one machine."
+            )
         lines = [line for line in folder.lines() if json.loads(line).get("round", done) < done]
         if len(lines) < done - 1:
             say(f"rounds.jsonl has lost {done - 1 - len(lines)} of its lines: the report will have gaps.")
