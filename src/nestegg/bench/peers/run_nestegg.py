@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from work import serve
 
 from nestegg.bench.works import load_federation
+from nestegg.training.workers import Clipping
 
 
 def main(folder: Path, workers: int, precision: str, engine: str) -> None:
@@ -23,11 +24,11 @@ def main(folder: Path, workers: int, precision: str, engine: str) -> None:
     def run(round_: int, noisy: bool) -> NDArray[np.float32]:
         if noisy:
             return world.round(replace(begin, round=round_ - 1))[0].model.numpy()
-        norms = np.full(plan.clients, plan.clip_norm)
-        total = torch.zeros_like(begin.model)
-        for part in world.workers.sums(begin.model, world.cohort(round_), round_, world.training.learning_rate, norms):
+        clipping = Clipping(np.full(plan.clients, plan.clip_norm), None, 0.0)
+        total, rate = torch.zeros_like(begin.model, dtype=torch.float64), world.training.learning_rate
+        for part in world.workers.sums(begin.model, world.cohort(round_), round_, rate, clipping):
             total += part.total
-        return (begin.model + total / (plan.mean_sampling_rate[round_ - 1] * plan.clients)).numpy()
+        return (begin.model + total / (plan.mean_sampling_rate[round_ - 1] * plan.clients)).float().numpy()
 
     serve(run, version=version("nestegg"), engine=world.engine.name, workers=world.workers.count)
 
