@@ -19,7 +19,8 @@ from nestegg.randomness import Randomness
 from nestegg.training import engines, kernel
 from nestegg.training.dense import is_dense
 from nestegg.training.engines import make_engine
-from nestegg.training.local import as_samples, batches, default_loss
+from nestegg.training.local import batches, default_loss
+from nestegg.training.samples import as_samples
 from nestegg.training.workers import Clipping, Engine, Workers, one_thread
 
 from .federations import DENSE, ENGINES, GROUPS, TRAINING, federation
@@ -284,11 +285,11 @@ def unusual_models() -> dict[str, nn.Module]:
 def test_models_that_only_look_dense_are_trained_as_they_are(kind: str) -> None:
     model = unusual_models()[kind]
     clients = [(torch.randn(12, 8), torch.randint(0, 8, (12,), dtype=torch.int32))]
-    engine, why = make_engine("auto", model, as_samples(clients), TRAINING, Randomness(1, True))
+    engine, why = make_engine("auto", model, as_samples(clients)[0], TRAINING, Randomness(1, True))
     assert engine.name == "loop"
     assert why == "the model is more than linear layers with rectifiers, or with hyperbolic tangents, between them"
     with pytest.raises(InputError, match="engine = 'dense' cannot be used"):
-        make_engine("dense", model, as_samples(clients), TRAINING, Randomness(1, True))
+        make_engine("dense", model, as_samples(clients)[0], TRAINING, Randomness(1, True))
     start = Layout.of(model).flatten(model)
     assert torch.isfinite(engine.train_block(start, [0], 1, 0.1)).all()
 

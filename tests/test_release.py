@@ -11,13 +11,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from nestegg import Budget, Group, LocalTraining, plan, train
+from nestegg import Budget, Group, InputError, LocalTraining, Mechanics, plan, train
 from nestegg.config import load_config
 from nestegg.ledger import Ledger
 from nestegg.runs import start_run
-from nestegg.training import RoundReport
+from nestegg.training import Federation, RoundReport, dense
 
 from .conftest import Run
+from .federations import DENSE, ENGINES
 from .test_runs import config
 
 SECRET = ("seconds", "cohort", "broken", "label")
@@ -118,11 +119,99 @@ def test_a_run_begun_in_floating_point_is_refused_with_the_reason(run: Run, tmp_
     del facts["arithmetic"]
     tensors = load_file(checkpoint)
     save_file(tensors, checkpoint, {"nestegg": json.dumps(facts)})
-    for ledger in folder.rglob("ledger.db*"):  # its digests are those of the file as it was
-        ledger.unlink()
+    before = (folder / "private" / "ledger.db").read_bytes()
     result = run("run", "--resume", folder)
     assert result.code == 2
     assert "begun by an earlier nestegg, whose noise was in floating point" in result.err
+    assert "its last 3 rounds must be run by that version" in result.err
+    assert (folder / "private" / "ledger.db").read_bytes() == before  # that version must still be able to
+
+
+def test_a_run_without_its_fingerprint_does_not_go_on(run: Run, tmp_path: Path) -> None:
+    folder = stopped(tmp_path)
+    (folder / "private" / "fingerprint.json").unlink()
+    result = run("run", "--resume", folder)
+    assert (result.code, "fingerprint.json is missing" in result.err) == (2, True)
+
+
+def test_times_of_files_tell_nothing_and_a_complete_run_is_not_written_again(run: Run, tmp_path: Path) -> None:
+    folder = run_of(tmp_path, reproducible=False)
+    before = {path: path.stat() for path in releasable(folder)}
+    assert len({status.st_mtime for status in before.values()}) == 1
+    assert all(status.st_mtime % 86400 == 0 for status in before.values())
+    result = run("run", "--resume", folder)
+    assert result.code == 0
+    assert " s, engine" not in result.out
+    assert {path: path.stat().st_ino for path in releasable(folder)} == {p: s.st_ino for p, s in before.items()}
+
+
+class Remembering(nn.Module):
+    """A layer that keeps something of what it has seen where torch does not look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.seen = torch.zeros(4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.seen = 0.5 * self.seen + x.mean(dim=0).detach()
+        if (x > 100.0).any():
+            self.register_buffer(f"cache{len(self._buffers)}", x)
+        outputs: torch.Tensor = self.layer(x - self.seen)
+        return outputs
+
+
+def test_what_a_model_remembers_of_one_client_never_reaches_the_next() -> None:
+    made = plan([Group("a", 4, Budget(8.0))], rounds=2, spending_rate=1.0)
+    torch.manual_seed(0)
+    model, rng = Remembering(), torch.Generator().manual_seed(1)
+    clients = [(torch.randn(5, 4, generator=rng) * 30 * i, torch.tensor([0, 1, 0, 1, 1])) for i in range(1, 5)]
+    world = Federation(made, model, clients, LocalTraining(epochs=3), Mechanics(), engine="loop")
+    start = world.start().model
+    alone = [world.engine.train_block(start, [client], 1, 0.1).clone() for client in (2, 0)]
+    in_company = [world.engine.train_block(start, [client], 1, 0.1).clone() for client in (3, 1, 2, 0)][2:]
+    assert all(torch.equal(a, b) for a, b in zip(alone, in_company, strict=True))
+
+
+def test_code_that_fails_for_everybody_is_refused_before_anybody_pays() -> None:
+    made = plan([Group("a", 4, Budget(8.0))], rounds=2)
+
+    def wrong(outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        raise TypeError("no such thing")
+
+    clients = [(torch.ones(3, 4), torch.tensor([0, 1, 0]))] * 4
+    with pytest.raises(InputError, match="model and loss cannot be trained on zeros: TypeError: no such thing"):
+        train(made, nn.Linear(4, 2), clients, loss=wrong)
+
+
+@pytest.mark.parametrize("engine", ENGINES, indirect=True)
+def test_a_client_without_data_contributes_zero(engine: str) -> None:
+    """That is the other world of the promise: enrolled, and its data not there."""
+    made = plan([Group("a", 3, Budget(8.0))], rounds=2, spending_rate=1.0)
+    full = (torch.ones(3, 4), torch.tensor([0, 1, 0]))
+    clients = [full, (torch.empty(0, 4), torch.empty(0, dtype=torch.long)), full]
+    model = nn.Sequential(nn.Linear(4, 2))
+    ends = [
+        train(made, model, data, reproducible=True, engine=engine, workers=1)[0]
+        for data in (clients, [full, (torch.full((3, 4), torch.nan), full[1]), full])
+    ]
+    assert torch.equal(ends[0][0].weight, ends[1][0].weight)
+
+
+@pytest.mark.parametrize("engine", DENSE[:1], indirect=True)
+def test_a_client_too_large_for_memory_counts_as_zero(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = plan([Group("a", 5, Budget(8.0))], rounds=2, spending_rate=1.0)
+    clients = [(torch.ones(3 + 10 * (i == 2), 4), torch.zeros(3 + 10 * (i == 2), dtype=torch.long)) for i in range(5)]
+    real = dense.train
+
+    def small_memory(*arguments: Any) -> torch.Tensor:
+        if max(arguments[5]) > 10:
+            raise MemoryError("not enough memory to train a client")
+        return real(*arguments)
+
+    monkeypatch.setattr(dense, "train", small_memory)
+    _, reports = train(made, nn.Sequential(nn.Linear(4, 2)), clients, reproducible=True, engine=engine, workers=1)
+    assert [report.simulation_only_broken_updates for report in reports] == [1, 1]
 
 
 class Picky(nn.Module):

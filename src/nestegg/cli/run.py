@@ -45,11 +45,11 @@ def run(
         print(json.dumps(summary))
         return
     console = Console()
-    workers, seconds = summary["workers"], RunFolder(folder).private().seconds
+    # How long a run took tells about its secret cohorts, unless it is a simulation that tells all.
+    took = f", {RunFolder(folder).private().seconds:.1f} s" if summary["reproducible"] else ""
     console.print(
-        f"[bold]{summary['final_accuracy']:.2f} %[/] test accuracy after {summary['rounds']} rounds, {seconds:.1f} s, "
-        f"engine {summary['engine']} ({summary['engine_reason']}) in {workers} process{'es' if workers > 1 else ''}. "
-        f"See {escape(str(folder / 'report.html'))}.",
+        f"[bold]{summary['final_accuracy']:.2f} %[/] test accuracy after {summary['rounds']} rounds{took}, "
+        f"engine {summary['engine']} ({summary['engine_reason']}). See {escape(str(folder / 'report.html'))}.",
         highlight=False,
         soft_wrap=True,
     )

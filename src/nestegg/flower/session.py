@@ -106,9 +106,11 @@ class Session:
         make_folder("folder", folder)
         make_private(folder)
         state = StateFolder(folder)
-        with state.locked(), Ledger(ledger or own_ledger(folder)) as books:
-            terms = _agreed(folder, offer)
-            yield cls(state, books, terms, initial_arrays, rule=own_rule(terms.plan) if ledger is None else None)
+        with state.locked():
+            terms = _agreed(folder, offer)  # before the ledger is touched: terms may be of another version
+            rule = own_rule(terms.plan) if ledger is None else None
+            with Ledger(ledger or own_ledger(folder)) as books:
+                yield cls(state, books, terms, initial_arrays, rule=rule)
 
     @property
     def done(self) -> int:

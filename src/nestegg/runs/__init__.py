@@ -12,7 +12,7 @@ from nestegg.planning import Plan
 from nestegg.roster import make_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
-from nestegg.runs.task import OnRound, Say, Task, config_digest, resolved
+from nestegg.runs.task import OnRound, Say, Task, check_arithmetic, config_digest, resolved
 from nestegg.training import AdaptiveClipping
 
 __all__ = ["RunFolder", "Task", "replan_run", "resume_run", "rounds_left", "start_run"]
@@ -38,18 +38,19 @@ def start_run(
 def resume_run(
     folder: Path, on_round: OnRound = lambda report: None, say: Say = lambda sentence: None
 ) -> dict[str, Any]:
-    """Go on where a run stopped; a run that is complete is only summed up again."""
-    run = RunFolder(folder)
-    config, plan = run.config(), run.plan()
+    """Go on where a run stopped; of a run that is complete, return the summary."""
+    run, config, plan = _opened(folder)
     with run.locked(), paying(config, folder, plan) as payment:
         _reconcile(run, config, plan, payment, say)
+        saved = run.load_checkpoint()
+        if saved is not None and saved.facts["round"] == payment.plan.rounds and (summary := run.summary()) is not None:
+            return summary
         return Task(config, payment.plan).run(run, payment, on_round, say)
 
 
 def replan_run(folder: Path, say: Say = lambda sentence: None) -> Plan:
     """Plan the rounds that are left of a run anew, from what everybody in it has spent."""
-    run = RunFolder(folder)
-    config, plan = run.config(), run.plan()
+    run, config, plan = _opened(folder)
 
     def acceptable(made: Plan) -> None:
         if made.method == "adaptive-clipping":
@@ -68,6 +69,15 @@ def rounds_left(folder: Path) -> int:
     """About how many rounds a stopped run has still to go."""
     run = RunFolder(folder)
     return max(run.plan().rounds - len(run.lines()), 0)
+
+
+def _opened(folder: Path) -> tuple[RunFolder, Config, Plan]:
+    """A run that was begun, its configuration and its plan, if this version can go on with it."""
+    run = RunFolder(folder)
+    config, plan = run.config(), run.plan()
+    check_arithmetic(run, plan.rounds)
+    run.private()
+    return run, config, plan
 
 
 def _reconcile(run: RunFolder, config: Config, plan: Plan, payment: Payment, say: Say) -> None:

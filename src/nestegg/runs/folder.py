@@ -18,6 +18,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ from nestegg.errors import InputError
 from nestegg.files import sync_folder, write_atomically
 from nestegg.planning import Plan, load_plan, save_plan
 from nestegg.release import NOT_FOR_RELEASE, stamp
+from nestegg.runs.private import NAME as PRIVATE
 from nestegg.runs.private import PrivatePart, make_private
 
 _PATIENCE = 3.0  # seconds: workers of a process that was killed hold its lock until they notice
@@ -150,6 +152,23 @@ class RunFolder(StateFolder):
         if not (self.path / "config.toml").is_file():
             raise InputError(f"{self.path} is not a run: it has no config.toml.")
         return load_config(self.path / "config.toml")
+
+    def summary(self) -> dict[str, Any] | None:
+        """What a run that is complete, and all of whose files are written, has come to."""
+        path = self.path / "summary.json"
+        if not (path.is_file() and (self.path / "report.html").is_file()):
+            return None
+        try:
+            return dict(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{path} cannot be read: {error}.") from None
+
+    def hide_times(self) -> None:
+        """Give all files that may be released the time of midnight: how long training took is nobody's business."""
+        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+        for path in self.path.rglob("*"):
+            if path.is_file() and PRIVATE not in path.relative_to(self.path).parts:
+                os.utime(path, (midnight, midnight))
 
     def private(self) -> PrivatePart:
         """The part that must not be released."""

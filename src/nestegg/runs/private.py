@@ -33,13 +33,13 @@ class PrivatePart:
     def __init__(self, run: Path, stamp: dict[str, str]) -> None:
         self.path, self._stamp = run / NAME, stamp
 
-    def check_fingerprint(self, tensors: Iterable[Tensor]) -> None:
+    def check_fingerprint(self, tensors: Iterable[Tensor], is_new: bool) -> None:
         """Note what a run began with, once; refuse to go on with anything else.
 
         The digest is keyed: without this file nobody can try whether some data was in the run.
 
         Raises:
-            InputError: the data or the first model changed since the run began.
+            InputError: the data or the first model changed since the run began, or nothing tells whether they did.
         """
         file = self.path / "fingerprint.json"
         key = secrets.token_hex(32)
@@ -56,6 +56,8 @@ class PrivatePart:
                     "would mix two runs."
                 )
             return
+        if not is_new:
+            raise InputError(f"{file} is missing: whether the data is what the run began with cannot be told.")
         content = {"key": key, "digest": _digest(bytes.fromhex(key), tensors), **self._stamp}
         write_atomically(file, json.dumps(content) + "\n")
 

@@ -79,7 +79,7 @@ class Task:
         private = folder.private()
         resume = f"nestegg run --resume {folder.path}"
         if state.round < self.plan.rounds:
-            private.check_fingerprint(self._origin())
+            private.check_fingerprint(self._origin(), is_new=state.round == 0)
         try:
             payment.check_rest()
             folder.write_lines(lines)
@@ -123,14 +123,10 @@ class Task:
         if saved is None:
             return self.federation.start(), [], []
         done, device = int(saved.facts["round"]), self.config.training.device
-        if saved.facts.get("arithmetic", 1) != ARITHMETIC and done < self.plan.rounds:
-            raise InputError(
-                f"the run in {folder.path} was begun by an earlier nestegg, whose noise was in floating point, and one "
-                f"run has one arithmetic: its last {self.plan.rounds - done} rounds must be run by that version, or "
-                "the run begun anew."
-            )
         engine, then = self.federation.engine, saved.facts.get("instruction_set")
-        if saved.facts.get("engine") != engine.name or not kernel.agree(then, engine.instruction_set):
+        if done < self.plan.rounds and (
+            saved.facts.get("engine") != engine.name or not kernel.agree(then, engine.instruction_set)
+        ):
             say(
                 f"The run began with the engine {saved.facts.get('engine')} ({then}) and goes on with {engine.name} "
                 f"({engine.instruction_set}): its last bits may differ from those of a run on one machine."
@@ -161,7 +157,6 @@ class Task:
             "engine": self.federation.engine.name,
             "engine_reason": self.federation.why,
             "instruction_set": self.federation.engine.instruction_set,
-            "workers": self.federation.workers.count,
             "seed": config.training.seed,
             "rounds": plan.rounds,
             "final_accuracy": rounds[-1]["accuracy"],
@@ -175,6 +170,7 @@ class Task:
         }
         write_atomically(folder.path / "summary.json", json.dumps(summary, indent=1) + "\n")
         write_report(folder.path, plan, rounds, summary, self._labels())
+        folder.hide_times()
         return summary
 
     def _labels(self) -> NDArray[np.int64] | None:
@@ -203,6 +199,24 @@ class Task:
             content[name] = _finite(content[name])
         content["epsilon_spent"] = {name: _finite(spent) for name, spent in report.epsilon_spent.items()}
         return json.dumps({**content, **self._stamp()}, allow_nan=False)
+
+
+def check_arithmetic(folder: RunFolder, rounds: int) -> None:
+    """Refuse a run of an earlier version, before anything of it is touched.
+
+    Raises:
+        InputError: its noise was in floating point. One run has one arithmetic, and its folder holds what today's keeps
+            in a private part.
+    """
+    saved = folder.load_checkpoint()
+    if saved is None or saved.facts.get("arithmetic", 1) == ARITHMETIC:
+        return
+    left = rounds - int(saved.facts["round"])
+    what = f"its last {left} rounds must be run by that version, or the run begun anew" if left else "it is complete"
+    raise InputError(
+        f"the run in {folder.path} was begun by an earlier nestegg, whose noise was in floating point: {what}. Its "
+        "folder also holds times and label counts, which must not be released. Nothing was changed."
+    )
 
 
 def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:

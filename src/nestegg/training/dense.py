@@ -91,7 +91,18 @@ class DenseEngine:
         return blocks
 
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
-        """The updates of a block, whose clients come the largest first."""
+        """The updates of a block, whose clients come the largest first; NaN, which counts as zero, where memory fails.
+
+        A client too large for it must not stop the others: that would tell that it was sampled.
+        """
+        try:
+            return self._train(model, block, round_, rate)
+        except (MemoryError, RuntimeError):
+            if len(block) == 1:
+                return torch.full((1, self.layout.size), torch.nan)
+        return torch.cat([self.train_block(model, [client], round_, rate) for client in block])
+
+    def _train(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
         training, sizes = self.training, self.sizes[block]
         key = self.randomness.order_key(round_)
         order = orders(self.kernel, key, block, sizes, self.starts[block], training.epochs)

@@ -43,18 +43,36 @@ class LoopEngine:
     def __init__(
         self, model: nn.Module, clients: Sequence[Samples], training: LocalTraining, randomness: Randomness, loss: Loss
     ) -> None:
-        self.model = pooled_first(copy.deepcopy(model).train())
-        self.clients, self.training, self.randomness, self.loss = clients, training, randomness, loss
-        layout = Layout.of(self.model)
-        self.weights, self.velocity = (torch.zeros(layout.size, device=clients[0][0].device) for _ in range(2))
-        # Parameters and their gradients become views of two vectors. Gradients are added to what is left of the
-        # velocity where they arise, so that a step of SGD with momentum is two operations.
+        self.clients, self.training, self.randomness = clients, training, randomness
+        self.layout, device = Layout.of(model), clients[0][0].device
+        self.weights, self.velocity = (torch.zeros(self.layout.size, device=device) for _ in range(2))
+        self.pristine = pooled_first(copy.deepcopy(model).train()), loss
+        self.convolves, self.keeps_nothing = convolves(model), _keeps_nothing(model, loss)
+        self._renew()
         self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        self._try_out()
+
+    def _renew(self) -> None:
+        """Take a model and a loss that no client has touched yet.
+
+        Parameters and their gradients are views of two vectors. Gradients are added to what is left of the velocity
+        where they arise, so that a step of SGD with momentum is two operations.
+        """
+        self.model, self.loss = copy.deepcopy(self.pristine)
         parameters = dict(self.model.named_parameters())
-        views = zip(layout.names, layout.split(self.weights), layout.split(self.velocity), strict=True)
+        views = zip(self.layout.names, self.layout.split(self.weights), self.layout.split(self.velocity), strict=True)
         for name, weight, velocity in views:
             parameters[name].data, parameters[name].grad = weight, velocity
-        self.convolves = convolves(self.model)
+
+    def _try_out(self) -> None:
+        """Train on zeros, which are nobody's data: code that fails for everybody is refused before anybody pays."""
+        x, y = (torch.zeros_like(part[:2]) for part in self.clients[0])
+        try:
+            with _deterministic(x.device.type):
+                self._train_on(x, y, [np.arange(len(y))], 0.0)
+        except Exception as error:
+            raise InputError(f"model and loss cannot be trained on zeros: {type(error).__name__}: {error}.") from None
+        self._renew()
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """One client a block, the largest first: nobody waits for the largest at the end."""
@@ -66,22 +84,32 @@ class LoopEngine:
         To stop would tell that this client was sampled, and of what its data does to the code.
         """
         (client,) = block
-        self.weights.copy_(model)
-        self.velocity.zero_()
-        for name, buffer in self.model.named_buffers():  # nothing of one client reaches the next
-            buffer.copy_(self.buffers[name])
-        plan = batches(len(self.clients[client][1]), self.training, self.randomness, round_, client)
-        with torch.random.fork_rng(devices=[]):  # for dropout and the like
-            torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, client).integers(2**63)))
-            try:
-                with _deterministic(self.weights.device.type):
-                    self._train_client(client, plan, rate)
-            except Exception:
-                self.weights.fill_(torch.nan)
+        x, y = self.clients[client]
+        try:
+            self._forget()
+            self.weights.copy_(model)
+            self.velocity.zero_()
+            plan = batches(len(y), self.training, self.randomness, round_, client)
+            with (
+                torch.random.fork_rng(devices=[]),
+                _deterministic(self.weights.device.type),
+            ):  # for dropout and the like
+                torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, client).integers(2**63)))
+                self._train_on(x, y, plan, rate)
+        except Exception:
+            self._renew()
+            self.weights.fill_(torch.nan)
         return self.weights.sub_(model)[None]
 
-    def _train_client(self, client: int, plan: list[NDArray[np.int64]], rate: float) -> None:
-        x, y = self.clients[client]
+    def _forget(self) -> None:
+        """Leave nothing of one client to the next: torch's own modules keep buffers, others may keep anything."""
+        if not self.keeps_nothing:
+            self._renew()
+            return
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(self.buffers[name])
+
+    def _train_on(self, x: Tensor, y: Tensor, plan: list[NDArray[np.int64]], rate: float) -> None:
         for batch in plan:
             index = torch.from_numpy(batch).to(x.device)
             inputs = channels_last(x[index]) if self.convolves else x[index]
@@ -136,6 +164,14 @@ def make_engine(
     if device != "cpu":
         reason += "; untested on such devices"
     return LoopEngine(model, clients, training, randomness, loss), reason
+
+
+def _keeps_nothing(model: nn.Module, loss: Loss) -> bool:
+    """Whether all that a model and a loss remember from one call to the next are buffers."""
+    known = ("torch.nn.modules.", "nestegg.networks")
+    parts = list(model.modules())
+    hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
+    return loss is default_loss and not hooked and all(type(part).__module__.startswith(known) for part in parts)
 
 
 def cores() -> int:

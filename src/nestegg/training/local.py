@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -94,21 +93,3 @@ def channels_last(images: Tensor) -> Tensor:
     if images.dim() != 4:
         return images
     return torch.empty_like(images, memory_format=torch.channels_last).copy_(images)
-
-
-def as_samples(clients: Sequence[Any]) -> list[Samples]:
-    """Clients' data as pairs of tensors: given as such, or as any dataset of (input, label) pairs."""
-    pairs = []
-    for number, data in enumerate(clients, 1):
-        if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-            x, y = data
-        else:
-            items = [data[i] for i in range(len(data))]
-            x = torch.stack([torch.as_tensor(item[0]) for item in items]) if items else torch.empty(0)
-            y = torch.as_tensor([int(item[1]) for item in items])
-        if len(x) == 0 or len(x) != len(y):
-            raise InputError(
-                f"client {number} has {len(x)} inputs and {len(y)} labels; there must be as many, not none."
-            )
-        pairs.append((x.float(), y if y.is_floating_point() else y.long()))
-    return pairs

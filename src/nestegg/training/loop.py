@@ -24,12 +24,12 @@ from nestegg.training.local import (
     LocalTraining,
     Loss,
     Samples,
-    as_samples,
     channels_last,
     convolves,
     default_loss,
     predictions,
 )
+from nestegg.training.samples import as_samples, check_fit
 from nestegg.training.workers import Clipping, Workers
 
 CLIP_UNITS = ("gradient", "update")
@@ -101,7 +101,8 @@ class Federation:
     Args:
         plan: the method.
         model: any module; it is not changed.
-        clients: one dataset, or one (inputs, labels) pair, for each client, in the order of the plan's groups.
+        clients: one dataset, or one (inputs, labels) pair, for each client, in the order of the plan's groups; a client
+            without data contributes zero.
         training: what clients do.
         mechanics: how clip norms apply.
         test: public (inputs, labels) to measure accuracy on.
@@ -133,7 +134,7 @@ class Federation:
         self.randomness = randomness or Randomness(seed=0, reproducible=False)
         self.adaptive = (adaptive or AdaptiveClipping()) if plan.method == "adaptive-clipping" else None
         check_plan(plan)
-        samples = as_samples(clients)
+        samples, self.without_data = as_samples(clients)
         if len(samples) != plan.clients:
             raise InputError(f"clients has {len(samples)} datasets; the plan is for {plan.clients} clients.")
         if mechanics.colluders >= plan.clients:
@@ -141,7 +142,7 @@ class Federation:
         self.layout = Layout.of(model)
         if not self.layout.size:
             raise InputError("model has no trainable parameters.")
-        _check_fit(model, samples, loss)
+        check_fit(model, samples, loss)
         if self.adaptive is not None:
             self.adaptive.check(plan)
         self.model, self.convolves = pooled_first(model), convolves(model)
@@ -181,10 +182,11 @@ class Federation:
         layers = self.layout.layers if self.mechanics.clipping == "per-layer" else None
         clipping = Clipping(norms * unit, layers, lattice.step if lattice else 0.0)
 
-        cohort = [client for client in self.cohort(t + 1) if client not in absent]
+        cohort = self.cohort(t + 1)
+        working = [client for client in cohort if client not in absent and client not in self.without_data]
         total = torch.zeros_like(state.model, dtype=torch.float64)
         broken, bits = 0, 0.0
-        for part in self.workers.sums(state.model, cohort, t + 1, rate, clipping):
+        for part in self.workers.sums(state.model, working, t + 1, rate, clipping):
             total += part.total
             bits += part.bits
             broken += part.broken
@@ -291,27 +293,3 @@ def train(
             on_round(report)
     federation.layout.load(result, state.model)
     return result, reports
-
-
-def _check_fit(model: nn.Module, samples: Sequence[tuple[Tensor, Tensor]], loss: Loss) -> None:
-    """A model that does not fit the data, or would carry it past the noise, is refused before anything is trained."""
-    for name, module in model.named_modules():
-        if getattr(module, "track_running_stats", False):
-            raise InputError(
-                f"model has running statistics in {name or type(module).__name__!r}: they would leave the clients "
-                "without noise. GroupNorm has none."
-            )
-    x = torch.zeros_like(samples[0][0][:2])  # no client's data reaches the model outside a round
-    probe = copy.deepcopy(model).eval()
-    highest, lowest = max(int(labels.max()) for _, labels in samples), min(int(labels.min()) for _, labels in samples)
-    with torch.no_grad():
-        try:
-            outputs = probe(x)
-        except (RuntimeError, ValueError) as error:
-            raise InputError(f"model cannot take inputs of shape {tuple(x.shape[1:])}: {error}.") from None
-    if loss is default_loss and highest >= max(outputs.shape[-1], 2):
-        raise InputError(f"model has {outputs.shape[-1]} outputs; the labels go up to {highest}.")
-    if loss is default_loss and (lowest < 0 or any(labels.dim() != 1 for _, labels in samples)):
-        raise InputError(
-            "clients have labels below 0, or more than one number for a sample; a label is 0, 1, 2 and so on."
-        )
