@@ -65,7 +65,7 @@ test: $(VENV)/full
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses auto --dist worksteal --durations 20
 
 results: $(VENV)/base
 	@$(BIN)/nestegg reproduce all --scale cpu
