@@ -7,12 +7,13 @@ from typing import Any
 
 from nestegg.config import Config, changed, check_method_keys
 from nestegg.errors import InputError
+from nestegg.identity import config_digest
 from nestegg.ledger import RunBooks
 from nestegg.planning import Plan
 from nestegg.roster import make_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
-from nestegg.runs.task import OnRound, Say, Task, check_arithmetic, config_digest, resolved
+from nestegg.runs.task import OnRound, Say, Task, check_arithmetic, resolved
 from nestegg.training import AdaptiveClipping
 
 __all__ = ["RunFolder", "Task", "replan_run", "resume_run", "rounds_left", "start_run"]

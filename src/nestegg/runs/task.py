@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import asdict
@@ -14,10 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.checks import one_of, whole
-from nestegg.config import Config, changed, to_toml
+from nestegg.config import Config, changed
 from nestegg.data import Dataset, load_dataset, partition, thinned
 from nestegg.errors import BudgetError, InputError, StoppedError
 from nestegg.files import write_atomically
+from nestegg.identity import config_digest
 from nestegg.ledger import Account
 from nestegg.models import make_model
 from nestegg.planning import Plan
@@ -236,16 +236,6 @@ def _check_device(name: str) -> None:
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise InputError(f"training.device = {name!r} cannot be used here: {reason}.") from None
-
-
-def config_digest(config: Config) -> str:
-    """Of all that a run's result depends on: not where its data lies, what it computes on, or who keeps its books."""
-    content = to_toml(config)
-    content["federation"].pop("data", None)
-    for key in ("device", "workers"):
-        content["training"].pop(key, None)
-    content.pop("ledger")
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def resolved(config: Config, plan: Plan) -> Config:
