@@ -429,6 +429,7 @@ def test_a_history_that_makes_no_sense_is_refused(history: object, composition: 
         lambda: plan(GROUPS, 25, method="shaped", shape=[1.0]),
         lambda: plan(GROUPS, 25, method="shaped", shape=[1e-10] + [1.0] * 24),
         lambda: plan(GROUPS, 25, method="shaped", end_ratio=1e300),
+        lambda: plan([Group("a", 1, Budget(0.1))], 25, method="shaped", end_ratio=1e4),
         lambda: Budget(10**400),
         lambda: Budget("10"),  # type: ignore[arg-type]
         lambda: Budget(True),
