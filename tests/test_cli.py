@@ -69,6 +69,7 @@ def test_out_saves_a_plan_that_verifies(run: Run, tmp_path: Path) -> None:
     assert load_plan(path).rounds == 13
     verified = run("verify", path)
     assert verified.code == 0
+    assert "at δ = 1e-05, by PLD" in verified.out
     assert "The plan holds: nobody is over budget" in verified.out
 
 
