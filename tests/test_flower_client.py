@@ -213,8 +213,10 @@ def test_an_accounts_rule_comes_from_the_first_plan_or_its_owner(tmp_path: Path)
     guard_of(tmp_path / "a").enrol(make_terms())
     guard_of(tmp_path / "b").enrol(half)  # to the last bit of its budget
     assert [rule(tmp_path / name) for name in "ab"] == ["gaussian", "renyi"]
-    with pytest.raises(InputError, match="the rule 'gaussian', for sampling rates of 1"):
+    with pytest.raises(InputError, match="would make it epsilon"):  # beside what is pledged
         guard_of(tmp_path / "a").enrol(half)
+    guard_of(tmp_path / "a", 30.0).enrol(half)  # charged as if everybody were sampled
+    assert rule(tmp_path / "a") == "gaussian"
     with pytest.raises(InputError, match="filters by privacy loss distributions are not valid"):
         guard_of(tmp_path / "c").enrol(judged)
     (tmp_path / "d").mkdir()

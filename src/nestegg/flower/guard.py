@@ -167,7 +167,7 @@ class Guard:
         known = ledger.accounts()
         rule = new_rule(self._account.rule, budget) if self._account.rule else rule_for_plan(row, budget)
         account = known[0] if known else LedgerAccount(OWN_NAME, 1, budget, (), rule)
-        account.rule.check(OWN_NAME, plan, row)
+        account.rule.check(OWN_NAME, plan)
         return account
 
     def _check_same(self, books: RunBooks, plan: Plan) -> None:
