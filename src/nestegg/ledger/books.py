@@ -45,6 +45,7 @@ class RunBooks(RunAccounts):
                 raise InputError(
                     f"round {round_} of run {state.name!r} is not the next one, which is {state.done + 1}."
                 )
+            self._check_places()
             if state.claim is not None:
                 return append(connection, "retry", run=state.number, round_=round_).hash
             self._afford(self.plan, round_ - 1, round_)
