@@ -21,6 +21,7 @@ from nestegg.accounting import Charge, GaussianAccountant, compose
 from nestegg.flower import Account, Guard, account_of_node, private_client_app, wire
 from nestegg.flower.arrays import ArrayLayout
 from nestegg.flower.terms import Terms
+from nestegg.ledger import RunBooks
 
 from .conftest import Run
 from .grid import model, moved, small_plan
@@ -192,6 +193,41 @@ def test_a_client_that_withdraws_answers_nothing_any_more(tmp_path: Path, run: R
     assert run("flower", "withdraw", tmp_path / "none", "--reason", "x").code == 2
 
 
+@pytest.mark.parametrize("epsilon", [3.0, 1.0])  # below what is pledged, and below what is spent
+def test_no_budget_is_too_small_to_withdraw_or_to_leave(tmp_path: Path, epsilon: float) -> None:
+    terms, folders = make_terms(), [tmp_path / "gone", tmp_path / "left"]
+    for folder in folders:
+        guard_of(folder).enrol(terms)
+        guard_of(folder).admit(terms.order("middle", 1))
+        with pytest.raises(InputError, match=r"would go over budget|below what it has spent"):
+            guard_of(folder, epsilon).admit(terms.order("middle", 4))
+        with Ledger(folder / "ledger.db") as ledger:
+            assert ledger.account("own").epsilon == pytest.approx(exact(terms, 1))  # a refusal charges nothing
+    guard_of(folders[0], epsilon).withdraw("enough")
+    guard_of(folders[1], epsilon).leave("monday", 3)
+    for folder, rounds in zip(folders, (4, 3), strict=True):
+        with Ledger(folder / "ledger.db") as ledger:
+            assert ledger.account("own").epsilon == pytest.approx(exact(terms, rounds))
+            assert [one.epsilon for one in ledger.accounts()] == [pytest.approx(exact(terms, rounds))]
+        with pytest.raises(InputError, match=r"has withdrawn|not one that this client is enrolled in"):
+            guard_of(folder).admit(terms.order("middle", 4))
+
+
+def test_a_withdrawal_counts_whatever_happens_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terms, guard = make_terms(), guard_of(tmp_path)
+    guard.enrol(terms)
+    guard.admit(terms.order("middle", 1))
+    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+        patch.setattr(RunBooks, "reconcile", lambda *_: 1 // 0)
+        guard.withdraw("enough")
+    with pytest.raises(InputError, match="this client has withdrawn"):
+        guard.admit(terms.order("middle", 2))
+    assert spent(tmp_path) == pytest.approx(exact(terms, 1))
+    with pytest.raises(InputError, match="this client has withdrawn"):
+        guard.withdraw("again")
+    assert spent(tmp_path) == pytest.approx(exact(terms, 4))  # as was pledged
+
+
 def test_a_ledger_that_was_told_of_a_withdrawal_is_enough(tmp_path: Path, run: Run) -> None:
     terms, guard = make_terms(), guard_of(tmp_path)
     guard.enrol(terms)
@@ -213,8 +249,10 @@ def test_an_accounts_rule_comes_from_the_first_plan_or_its_owner(tmp_path: Path)
     guard_of(tmp_path / "a").enrol(make_terms())
     guard_of(tmp_path / "b").enrol(half)  # to the last bit of its budget
     assert [rule(tmp_path / name) for name in "ab"] == ["gaussian", "renyi"]
-    with pytest.raises(InputError, match="the rule 'gaussian', for sampling rates of 1"):
+    with pytest.raises(InputError, match="would make it epsilon"):  # beside what is pledged
         guard_of(tmp_path / "a").enrol(half)
+    guard_of(tmp_path / "a", 30.0).enrol(half)  # charged as if everybody were sampled
+    assert rule(tmp_path / "a") == "gaussian"
     with pytest.raises(InputError, match="filters by privacy loss distributions are not valid"):
         guard_of(tmp_path / "c").enrol(judged)
     (tmp_path / "d").mkdir()

@@ -220,10 +220,15 @@ def test_a_run_of_version_1_does_not_go_on_without_a_member_whose_place_it_never
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     version_1(url, tmp_path)
     with Ledger(url) as ledger:
+        ledger.books("monday").check_rest()
         ledger.withdraw("bob", "enough")
-        with pytest.raises(InputError, match="cannot go on without 'bob', who has withdrawn"):
-            ledger.books("monday").withdrawn()
-        ledger.verify(V1_HEAD)
+        before, books = ledger.verify(V1_HEAD)[0], ledger.books("monday")
+        for refused in (books.withdrawn, books.check_rest, lambda: books.reserve(3)):
+            with pytest.raises(InputError, match="cannot go on without 'bob', who has withdrawn"):
+                refused()
+        assert ledger.verify()[0] == before
+        books.reconcile([*books.state.results.values(), "result 3"])
+        books.check_rest()  # the run is complete: nobody is sampled any more
 
 
 def test_reading_does_not_write_and_writing_does_not_wait(url: str) -> None:

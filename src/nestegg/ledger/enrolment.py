@@ -122,14 +122,10 @@ def check_members(connection: Connection, plan: Plan, joining: Sequence[Client])
     for number, at in connection.execute(gone):
         if number in place:
             raise InputError(f"client {joining[place[number]].name!r} withdrew on {at[:10]}: it is in no new run.")
-    rows, seen = rows_of(plan), set()
     query = select(budgets.c.client, budgets.c.rule, budgets.c.renyi_order).order_by(*budgets.primary_key)
     latest = {number: Rule(rule or "fixed", order) for number, rule, order in connection.execute(query)}
     for number, i in place.items():
-        rule = latest.get(number, Rule(SAFE))
-        if (key := (rule, rows[i].group.name)) not in seen:
-            seen.add(key)
-            rule.check(joining[i].name, plan, rows[i])
+        latest.get(number, Rule(SAFE)).check(joining[i].name, plan)
 
 
 def write_budgets(connection: Connection, given: Iterable[Given], reason: str, author: str) -> None:
