@@ -224,7 +224,7 @@ class Federation:
         return [int(client) for client in np.flatnonzero(draws < rates)]
 
     def evaluate(self, vector: Tensor, samples: Samples | None = None) -> tuple[float | None, float | None]:
-        """Accuracy in percent and mean loss, on the public test data if not on other samples."""
+        """Accuracy in percent, where targets are classes, and mean loss, on the public test data or other samples."""
         samples = samples or self.test
         if samples is None:
             return None, None
@@ -238,7 +238,7 @@ class Federation:
                 outputs = self.model(channels_last(inputs) if self.convolves else inputs)
                 right += int((predictions(outputs) == labels).sum())
                 loss += float(self.loss(outputs, labels)) * len(labels)
-        return 100.0 * right / len(y), loss / len(y)
+        return None if y.is_floating_point() else 100.0 * right / len(y), loss / len(y)
 
     def _norms_and_noise(self, state: State, t: int, expected: float) -> tuple[np.ndarray[Any, Any], float]:
         """Every client's clip norm and the total noise c σ^t, before the unit of clipping."""
