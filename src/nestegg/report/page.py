@@ -82,10 +82,11 @@ def _summary(plan: Plan, summary: dict[str, Any]) -> str:
 
 def _accounts(plan: Plan, summary: dict[str, Any]) -> str:
     rows = [(group["name"], *(f"{group[key]:.3f}" for key in _ACCOUNT)) for group in summary["groups"]]
+    rules = escape("; ".join(dict.fromkeys(str(group["account"]) for group in summary["groups"])))
     return (
-        f"{as_html(('group', *_ACCOUNT.values()), rows, PALETTE)}<p>Of each group's member with the least left, by "
-        f"RDP. Run <code>{escape(str(summary['run']))}</code>. ε of several runs do not add up: together they are "
-        "less.</p>"
+        f"{as_html(('group', *_ACCOUNT.values()), rows, PALETTE)}<p>Of each group's member with the least left. "
+        f"Accounts: {rules}. Run <code>{escape(str(summary['run']))}</code>. ε of several runs do not add up: together "
+        f"they are less. Rounding noise to the lattice costs at most ε = {summary['epsilon_of_rounding']:.0e} besides.</p>"
     )
 
 
