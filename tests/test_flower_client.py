@@ -22,6 +22,7 @@ from nestegg.flower import Account, Guard, account_of_node, private_client_app, 
 from nestegg.flower.arrays import ArrayLayout
 from nestegg.flower.terms import Terms
 from nestegg.ledger import RunBooks
+from nestegg.mechanism import MAX_COHORT
 
 from .conftest import Run
 from .grid import model, moved, small_plan
@@ -129,6 +130,21 @@ def test_a_plan_whose_noise_is_not_what_it_charges_is_no_terms() -> None:
             Terms("monday", replace(plan, groups=groups), "flat", 0, (1.0,) * 4)
     with pytest.raises(InputError, match=r"plan\.clip_norm"):
         Terms("monday", replace(plan, clip_norm=math.inf), "flat", 0, (1.0,) * 4)
+
+
+@pytest.mark.parametrize("scale", [1e40, 1e-40])
+def test_terms_with_a_round_that_has_no_lattice_are_none(scale: float) -> None:
+    """Found at the round itself, its charge would be written already."""
+    with pytest.raises(InputError, match="the noise of a round"):
+        Terms("monday", small_plan(), "flat", 0, (1.0, 1.0, 1.0, scale))
+
+
+def test_terms_are_for_no_more_clients_than_a_sum_is_exact_for() -> None:
+    many = make_plan([Group("all", MAX_COHORT, Budget(5.0))], 2)
+    Terms("monday", many, "flat", 0, (1.0, 1.0))
+    more = make_plan([Group("all", MAX_COHORT + 1, Budget(5.0))], 2)
+    with pytest.raises(InputError, match=r"plan\.clients = 33554433 must be"):
+        Terms("monday", more, "flat", 0, (1.0, 1.0))
 
 
 def test_what_would_overspend_is_refused_before_and_after_enrolment_and_leaves_no_trace(tmp_path: Path) -> None:
