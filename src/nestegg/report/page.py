@@ -86,7 +86,7 @@ def _accounts(plan: Plan, summary: dict[str, Any]) -> str:
     return (
         f"{as_html(('group', *_ACCOUNT.values()), rows, PALETTE)}<p>Of each group's member with the least left. "
         f"Accounts: {rules}. Run <code>{escape(str(summary['run']))}</code>. ε of several runs do not add up: together "
-        f"they are less. Rounding noise to the lattice costs at most ε = {summary['epsilon_of_rounding']:.0e} besides.</p>"
+        f"they are less. Rounding noise to the lattice costs ε = {summary['epsilon_of_rounding']:.0e} at most.</p>"
     )
 
 
