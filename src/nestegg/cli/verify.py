@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
-from nestegg.planning import judge_of, load_plan
+from nestegg.errors import VerificationError
+from nestegg.planning import Plan, judge_of, load_plan
+from nestegg.planning.plan import finite_or_none
 
 
 def verify(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN.json", help="A plan that `nestegg plan --out` saved.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON and nothing else.")] = False,
 ) -> None:
     """Re-check a saved plan: every group's spending, recomputed from its own rows by an independent accountant."""
+    try:
+        plan = load_plan(plan_file)
+        with Console(stderr=True, quiet=as_json).status(f"Recomputing every group's spending by {judge_of(plan)} …"):
+            spent = plan.verify()
+    except VerificationError as error:
+        if as_json:
+            print(json.dumps({"holds": False, "reason": str(error)}))
+        raise
+    if as_json:
+        print(json.dumps(_content(plan, spent), allow_nan=False))
+    else:
+        _show(plan, spent)
+
+
+def _content(plan: Plan, spent: Sequence[float]) -> dict[str, Any]:
+    groups = [
+        {
+            "name": row.group.name,
+            "clients": row.group.clients,
+            "epsilon": row.group.budget.epsilon,
+            "epsilon_spent": finite_or_none(epsilon),
+        }
+        for row, epsilon in zip(plan.groups, spent, strict=True)
+    ]
+    return {"holds": True, "digest": plan.digest, "judge": judge_of(plan), "delta": plan.delta, "groups": groups}
+
+
+def _show(plan: Plan, spent: Sequence[float]) -> None:
     console = Console()
-    plan = load_plan(plan_file)
-    with console.status(f"Recomputing every group's spending by {judge_of(plan)} …"):
-        spent = plan.verify()
     for row, epsilon in zip(plan.groups, spent, strict=True):
         console.print(
             f"{row.group.name}: {row.group.clients} clients spend ε = {epsilon:.4f} of {row.group.budget.epsilon:g} "
