@@ -44,6 +44,11 @@ def real_folder(name: str) -> str:
 
 def test_digits_are_embedded() -> None:
     data, theirs = load_dataset("digits"), load_digits()
+    x, y = torch.from_numpy((theirs.images / 16.0).astype(np.float32))[:, None], torch.from_numpy(theirs.target)
+    train = torch.arange(len(y)) % 5 != 0
+    assert torch.equal(data.train_x, x[train])
+    assert torch.equal(data.train_y, y[train])
+    assert (data.train_x.dtype, data.train_y.dtype) == (torch.float32, torch.int64)
     assert np.array_equal(data.test_x[:, 0].numpy() * 16, theirs.images[::5])
     assert np.array_equal(data.test_y.numpy(), theirs.target[::5])
     assert (len(data.train_y), len(data.test_y), data.shape) == (1437, 360, (1, 8, 8))

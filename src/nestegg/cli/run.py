@@ -13,6 +13,7 @@ from rich.markup import escape
 from nestegg.cli.progress import RoundProgress
 from nestegg.config import load_config
 from nestegg.errors import InputError
+from nestegg.extras import RUNS, needs
 
 
 def run(
@@ -24,6 +25,7 @@ def run(
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's summary as JSON and nothing else.")] = False,
 ) -> None:
     """Train a model by a plan: sample, train, clip, add noise, sum, round by round. Writes a folder with everything."""
+    needs("nestegg run", *RUNS)
     from nestegg.runs import (  # torch is slow to import; other commands do without it
         RunFolder,
         resume_run,

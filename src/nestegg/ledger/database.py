@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from nestegg.errors import InputError
+from nestegg.extras import needs
 from nestegg.ledger import tables
 
 _PATIENCE = 30  # seconds to wait for another writer
@@ -211,10 +212,9 @@ def _engine(url: URL, read_only: bool) -> Engine:
 
 
 def _postgresql(url: URL, read_only: bool) -> Engine:
+    needs("a ledger on PostgreSQL", "postgresql")
     try:
         engine = create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _PATIENCE})
-    except ImportError:
-        raise InputError("a ledger on PostgreSQL needs psycopg: pip install 'nestegg[postgresql]'.") from None
     except ArgumentError as error:
         raise InputError(f"the ledger {place(url)} cannot be used: {_reason(error)}") from None
 
