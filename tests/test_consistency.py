@@ -32,17 +32,17 @@ def row(name: str, value: object, group: int = 0, round_: int = 1) -> Callable[[
         values = list(getattr(made.groups[group], name))
         values[round_] = value
         rows = list(made.groups)
-        rows[group] = replace(rows[group], **{name: tuple(values)})
+        rows[group] = replace(rows[group], **{name: tuple(values)})  # type: ignore[arg-type]
         return replace(made, groups=tuple(rows))
 
     return change
 
 
-def first(made: Plan, **changes: object) -> Plan:
+def first(made: Plan, **changes: Any) -> Plan:
     return replace(made, groups=(replace(made.groups[0], **changes), *made.groups[1:]))
 
 
-def group(made: Plan, **changes: object) -> Plan:
+def group(made: Plan, **changes: Any) -> Plan:
     return first(made, group=replace(made.groups[0].group, **changes))
 
 

@@ -203,7 +203,7 @@ def test_everybody_is_drawn_by_itself_with_its_own_rate(tmp_path: Path) -> None:
     strategy.start(grid, model())
     asked = [m.content.config_records[ORDER] for m in grid.asked if m.metadata.message_type == "train"]
     for name, q in rates.items():
-        times = sum(order["group"] == name and order["round"] < rounds for order in asked)
+        times = sum(order["group"] == name and int(str(order["round"])) < rounds for order in asked)
         assert abs(times - 2 * (rounds - 1) * q) < 5 * np.sqrt(2 * rounds * q * (1 - q))
     assert strategy.configure_evaluate(1, model(), None, grid) == []  # type: ignore[arg-type]
 
@@ -212,10 +212,13 @@ def test_what_is_sent_and_what_is_told(tmp_path: Path) -> None:
     plan = small_plan(rounds=2)
     grid = LocalGrid(client_app(tmp_path / "clients"), 6)
     seen = []
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        seen.append(number)
+        return MetricRecord({"a": 1.0})
+
     strategy = PlannedStrategy(plan, tmp_path / "run", clip_scale=[0.5, 0.25], clipping="flat")
-    result = strategy.start(
-        grid, model(), evaluate_fn=lambda number, arrays: seen.append(number) or MetricRecord({"a": 1.0})
-    )
+    result = strategy.start(grid, model(), evaluate_fn=evaluate)
     assert seen == [0, 1, 2]
     order = next(m for m in grid.asked if m.metadata.message_type == "train").content.config_records[ORDER]
     assert order["clip_norm"] == plan.groups[0].clip_norm[0] * 0.5
@@ -284,7 +287,8 @@ def test_an_exhausted_budget_is_flowers_own_exception_and_nobody_is_asked(tmp_pa
 def test_a_folder_keeps_its_terms(tmp_path: Path) -> None:
     grid = LocalGrid(client_app(tmp_path / "clients"), 6)
     PlannedStrategy(small_plan(), tmp_path / "run").start(grid, model(), num_rounds=1)
-    for plan, options in ((small_plan(rounds=5), {}), (small_plan(), {"clipping": "flat"})):
+    others: list[tuple[Plan, dict[str, Any]]] = [(small_plan(rounds=5), {}), (small_plan(), {"clipping": "flat"})]
+    for plan, options in others:
         with pytest.raises(PreconditionUnmet, match="other terms"):
             PlannedStrategy(plan, tmp_path / "run", **options).start(grid, model())
     with pytest.raises(PreconditionUnmet, match="another model"):

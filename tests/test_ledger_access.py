@@ -322,7 +322,7 @@ def test_reading_does_not_write_and_writing_does_not_wait(url: str) -> None:
             with pytest.raises(InputError, match="was opened to read only"):
                 change()
         with reader._database.reading() as connection:
-            before = connection.execute(text("SELECT entry FROM head")).scalar()
+            before = connection.execute(text("SELECT entry FROM head")).scalar_one()
             spend(books, 1)
             assert connection.execute(text("SELECT entry FROM head")).scalar() == before  # one moment
         assert reader.verify()[0].entry == before + 2

@@ -112,8 +112,8 @@ def test_a_bad_client_neither_breaks_a_round_nor_moves_it_further_than_its_norm(
             updates = honest(model, block, *more)
             return torch.full_like(updates, value) if poison and 0 in block else updates
 
-        world.engine.train_block = poisoned  # type: ignore[method-assign]
-        world.cohort = lambda _: list(range(10))  # type: ignore[method-assign]
+        world.engine.train_block = poisoned  # type: ignore[method-assign, assignment]
+        world.cohort = lambda round_: list(range(10))  # type: ignore[method-assign]
         state, report = world.round(world.start())
         ends.append(state.model)
         assert report.simulation_only_broken_updates == int(poison and not np.isfinite(value))
@@ -196,6 +196,7 @@ def test_any_module_and_any_datasets() -> None:
         plan([Group("g", 4, Budget(9.0))], 3), model, [Pairs()] * 4, test=(torch.ones(2, 3), torch.tensor([0, 1]))
     )
     assert [report.round for report in reports] == [1, 2, 3]
+    assert isinstance(trained, Own)
     assert torch.equal(model.scale, torch.zeros(3, 2))
     assert not torch.equal(trained.scale, model.scale)
     assert reports[-1].accuracy == 50.0
@@ -246,6 +247,8 @@ def test_running_statistics_are_refused(clients: Any) -> None:
 
 def test_nothing_of_a_client_reaches_a_buffer_and_dropout_repeats(clients: Any) -> None:
     class Leaky(nn.Module):
+        memory: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.layer = nn.Linear(64, 10)
@@ -254,11 +257,12 @@ def test_nothing_of_a_client_reaches_a_buffer_and_dropout_repeats(clients: Any) 
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.memory += x.sum().detach()
-            return self.drop(self.layer(x.flatten(1)))
+            dropped: torch.Tensor = self.drop(self.layer(x.flatten(1)))
+            return dropped
 
     torch.manual_seed(0)
     model = Leaky()
-    ends = [train(plan(GROUPS, rounds=3), model, clients, reproducible=True)[0] for _ in range(2)]
+    ends: list[Any] = [train(plan(GROUPS, rounds=3), model, clients, reproducible=True)[0] for _ in range(2)]
     assert torch.equal(ends[0].layer.weight, ends[1].layer.weight)
     assert float(ends[0].memory) == 0.0 == float(model.memory)
 
