@@ -70,11 +70,7 @@ def make_page(title: str, summary: str, parts: Sequence[Part]) -> str:
     contents = "".join(f'<li><a href="#part-{i}">{escape(part.title)}</a></li>' for i, part in enumerate(parts, 1))
     sections = "".join(_section(i, part) for i, part in enumerate(parts, 1))
     interactive = any(part.pictures for part in parts)
-    scripts = (
-        f"<script>{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}</script><script>{_SCRIPT}</script>"
-        if interactive
-        else ""
-    )
+    scripts = f"<script>{vl_convert.javascript_bundle(None)}</script><script>{_SCRIPT}</script>" if interactive else ""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
