@@ -142,7 +142,7 @@ def _train(home: Path, moment: tuple[str, bool, int] | None) -> NoReturn:
 
     for step, (owner, name) in STEPS.items():
         setattr(owner, name, probe(step, getattr(owner, name)))
-    report.write_report = lambda *_: None  # charts take long and come after everything
+    report.write_report = lambda *_, **__: None  # charts take long and come after everything
 
     def out(report: RoundReport) -> None:
         saved = files.RunFolder(home / "run").load_checkpoint()

@@ -234,7 +234,10 @@ def test_a_folder_that_was_named_is_the_only_one_looked_at(tmp_path: Path, monke
         (tmp_path / "there" / path).touch()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "there"))
     assert find_folder("mnist", None) == tmp_path / "there"
-    with pytest.raises(InputError, match=r"was not found in \S*elsewhere\. Run"):
+    with pytest.raises(InputError, match=r"federation.data = '\S*elsewhere' is not a folder; it must be the one that"):
+        find_folder("mnist", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(InputError, match=r"was not found in \S*elsewhere\. Run .* mnist --folder \S*elsewhere`, or"):
         find_folder("mnist", str(tmp_path / "elsewhere"))
 
 

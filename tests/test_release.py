@@ -33,7 +33,7 @@ def releasable(folder: Path) -> list[Path]:
 
 def run_of(tmp_path: Path, reproducible: bool, name: str = "run") -> Path:
     line = f"reproducible = {str(reproducible).lower()}"
-    start_run(load_config(config(tmp_path, key="reproducible", line=line)), tmp_path / name)
+    start_run(load_config(config(tmp_path, key="reproducible", line=line)), tmp_path / name, charts=True)
     return tmp_path / name
 
 

@@ -70,7 +70,9 @@ class Task:
             workers=training.workers,
         )
 
-    def run(self, folder: RunFolder, payment: Payment, on_round: OnRound, say: Say) -> dict[str, Any]:
+    def run(
+        self, folder: RunFolder, payment: Payment, on_round: OnRound, say: Say, *, charts: bool = False
+    ) -> dict[str, Any]:
         """Train the rounds that are left and write the results.
 
         A round is paid for, on disk, before any client works for it, and out once its checkpoint is written and the
@@ -95,7 +97,8 @@ class Task:
                 for sentence in warnings(state, report):
                     say(sentence)
                 on_round(report)
-            return self._finish(folder, state, [json.loads(line) for line in lines], payment.accounts())
+            rounds = [json.loads(line) for line in lines]
+            return self._finish(folder, state, rounds, payment.accounts(), charts=charts)
         except BudgetError as error:
             raise StoppedError(
                 f"{error} What is left can be planned anew: nestegg ledger replan {folder.path}; and then: {resume}"
@@ -140,7 +143,13 @@ class Task:
         return state, [*lines, saved.facts["line"]], [*saved.facts["results"], saved.digest]
 
     def _finish(
-        self, folder: RunFolder, state: State, rounds: list[dict[str, Any]], accounts: dict[str, Account]
+        self,
+        folder: RunFolder,
+        state: State,
+        rounds: list[dict[str, Any]],
+        accounts: dict[str, Account],
+        *,
+        charts: bool,
     ) -> dict[str, Any]:
         tensors = dict(zip(self.federation.layout.names, self.federation.layout.split(state.model), strict=True))
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -171,7 +180,7 @@ class Task:
             **self._stamp(),
         }
         write_atomically(folder.path / "summary.json", json.dumps(summary, indent=1) + "\n")
-        write_report(folder.path, plan, rounds, summary, self._labels())
+        write_report(folder.path, plan, rounds, summary, labels=self._labels(), as_files=charts)
         folder.hide_times()
         return summary
 
