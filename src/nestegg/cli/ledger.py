@@ -33,6 +33,7 @@ DEFAULT = "ledger.db"
 CHARGE_COLUMNS = ("entry", "day", "run", "round", "group", "sampling_rate", "noise_multiplier", "state", "note")
 ACCOUNT_COLUMNS = (
     *("client", "epsilon", "delta", "account", "order", "epsilon_spent", "epsilon_left", "withdrawn", "runs"),
+    "note",
 )
 Rule = Annotated[
     str | None,
@@ -170,7 +171,9 @@ def export(
             rows = ({"client": name, **ledger_content.numbers_of(one)} for name, one in ledger.clients())
             columns = ACCOUNT_COLUMNS
         elif changes:
-            rows, columns = (change._asdict() for change in ledger.changes()), Change._fields
+            notes = {name: one.note for name, one in ledger.clients()}
+            rows = ({**change._asdict(), "note": notes[change.client]} for change in ledger.changes())
+            columns = (*Change._fields, "note")
         write_atomically(file, _csv(columns, rows) if file.suffix == ".csv" else _lines(rows))
     _say(f"Written to {file}.")
 
@@ -195,10 +198,13 @@ def replan(
     if is_folder := _run_config(folder) is not None:
         from nestegg.runs import replan_run
 
-        plan = replan_run(folder, lambda sentence: Console(stderr=True, soft_wrap=True).print(sentence, markup=False))
+        plan = replan_run(folder, _warn)
     else:
         with Ledger(_where(place)) as ledger:
-            plan = ledger.books(run).replan()
+            books = ledger.books(run)
+            plan = books.replan()
+            for sentence in books.conditions():
+                _warn(sentence)
     console = Console()
     console.print(tables.groups_table(plan))
     console.print(tables.spending_table(judged(plan)))
@@ -243,6 +249,10 @@ def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
 
 def _lines(rows: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+
+
+def _warn(sentence: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(sentence, markup=False)
 
 
 def _say(sentence: str) -> None:

@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from logging import WARNING
 from pathlib import Path
+
+from flwr.supercore import log
 
 from nestegg.accounting import Charge, merged
 from nestegg.checks import whole
@@ -84,7 +87,10 @@ class Guard:
                 ledger.begin(
                     terms.run, plan, [OWN_NAME], [self._account.budget], rule=self._account.rule, note=terms.note
                 )
-            self._check_same(ledger.books(terms.run), plan)
+            books = ledger.books(terms.run)
+            self._check_same(books, plan)
+            for sentence in books.conditions():
+                log(WARNING, sentence)
             known = self._read(terms.run).get("terms")
             if known is not None and Terms.parse(str(known)).digest != terms.digest:
                 raise InputError(f"run {terms.run!r} has other terms, which were agreed on.")
@@ -241,7 +247,7 @@ class Guard:
 
 
 def _settle(books: RunBooks, last: int) -> None:
-    """Charge and close all rounds up to one, whatever the budget and also after a withdrawal: they may have been run."""
+    """Charge and close all rounds up to one, whatever the budget, also after a withdrawal: they may have been run."""
     state = books.state
     known = [state.results[round_] for round_ in range(1, state.done + 1)]
     books.reconcile([*known, *(f"given up after round {state.done}" for _ in range(state.done, last))])
