@@ -156,7 +156,7 @@ def other_spellings(connection: Connection) -> dict[str, int]:
         if (other := found.setdefault(form, written.get(form, client))) != client:
             raise InputError(
                 f"clients {min(client, other)} and {max(client, other)} are both {form!r}, in two spellings that "
-                "Unicode holds for the same: this ledger of version 1 gave them two accounts, and cannot be brought up to date."
+                "Unicode holds for the same: with two accounts of one client this ledger cannot be brought up to date."
             )
     return found
 
