@@ -41,7 +41,8 @@ Rule = Annotated[
         "--account",
         metavar="|".join(RULES),
         help="How new accounts are kept. renyi, the default: plans may depend on earlier results, at a price; "
-        "gaussian: the same at none, for clients sampled with rate 1 (lower rates pay as if it were 1); fixed: plans depend on no result.",
+        "gaussian: the same at none, for clients sampled with rate 1 (lower rates pay as if it were 1); "
+        "fixed: plans depend on no result.",
     ),
 ]
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; required where a budget replaces another.")]
