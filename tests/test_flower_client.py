@@ -21,6 +21,8 @@ from nestegg.accounting import Charge, GaussianAccountant, compose
 from nestegg.flower import Account, Guard, account_of_node, private_client_app, wire
 from nestegg.flower.arrays import ArrayLayout
 from nestegg.flower.terms import Terms
+from nestegg.ledger import RunBooks
+from nestegg.mechanism import MAX_COHORT
 
 from .conftest import Run
 from .grid import model, moved, small_plan
@@ -117,17 +119,33 @@ def test_an_order_is_charged_by_the_plan_it_belongs_to(tmp_path: Path) -> None:
 def test_a_plan_whose_noise_is_not_what_it_charges_is_no_terms() -> None:
     plan = small_plan()
     row = plan.groups[1]
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"clip_norm": (math.inf,) * 4},
         {"clip_norm": (1e6,) * 4},
         {"sampling_rate": (0.0,) * 4},
         {"sampling_rate": (1.5,) * 4},
-    ):
+    )
+    for change in changes:
         groups = (plan.groups[0], replace(row, **change), plan.groups[2])
         with pytest.raises(InputError):
             Terms("monday", replace(plan, groups=groups), "flat", 0, (1.0,) * 4)
     with pytest.raises(InputError, match=r"plan\.clip_norm"):
         Terms("monday", replace(plan, clip_norm=math.inf), "flat", 0, (1.0,) * 4)
+
+
+@pytest.mark.parametrize("scale", [1e40, 1e-40])
+def test_terms_with_a_round_that_has_no_lattice_are_none(scale: float) -> None:
+    """Found at the round itself, its charge would be written already."""
+    with pytest.raises(InputError, match="the noise of a round"):
+        Terms("monday", small_plan(), "flat", 0, (1.0, 1.0, 1.0, scale))
+
+
+def test_terms_are_for_no_more_clients_than_a_sum_is_exact_for() -> None:
+    many = make_plan([Group("all", MAX_COHORT, Budget(5.0))], 2)
+    Terms("monday", many, "flat", 0, (1.0, 1.0))
+    more = make_plan([Group("all", MAX_COHORT + 1, Budget(5.0))], 2)
+    with pytest.raises(InputError, match=r"plan\.clients = 33554433 must be"):
+        Terms("monday", more, "flat", 0, (1.0, 1.0))
 
 
 def test_what_would_overspend_is_refused_before_and_after_enrolment_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -192,6 +210,42 @@ def test_a_client_that_withdraws_answers_nothing_any_more(tmp_path: Path, run: R
     assert run("flower", "withdraw", tmp_path / "none", "--reason", "x").code == 2
 
 
+@pytest.mark.parametrize("epsilon", [3.0, 1.0])  # below what is pledged, and below what is spent
+def test_no_budget_is_too_small_to_withdraw_or_to_leave(tmp_path: Path, epsilon: float) -> None:
+    terms, folders = make_terms(), [tmp_path / "gone", tmp_path / "left"]
+    for folder in folders:
+        guard_of(folder).enrol(terms)
+        guard_of(folder).admit(terms.order("middle", 1))
+        with pytest.raises(InputError, match=r"would go over budget|below what it has spent"):
+            guard_of(folder, epsilon).admit(terms.order("middle", 4))
+        with Ledger(folder / "ledger.db") as ledger:
+            assert ledger.account("own").epsilon == pytest.approx(exact(terms, 1))  # a refusal charges nothing
+    guard_of(folders[0], epsilon).withdraw("enough")
+    guard_of(folders[1], epsilon).leave("monday", 3)
+    for folder, rounds in zip(folders, (4, 3), strict=True):
+        with Ledger(folder / "ledger.db") as ledger:
+            assert ledger.account("own").epsilon == pytest.approx(exact(terms, rounds))
+            assert [one.epsilon for one in ledger.accounts()] == [pytest.approx(exact(terms, rounds))]
+        with pytest.raises(InputError, match=r"has withdrawn|not one that this client is enrolled in"):
+            guard_of(folder).admit(terms.order("middle", 4))
+
+
+def test_a_withdrawal_counts_whatever_happens_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terms, guard = make_terms(), guard_of(tmp_path)
+    guard.enrol(terms)
+    guard.admit(terms.order("middle", 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(RunBooks, "reconcile", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            guard.withdraw("enough")
+    with pytest.raises(InputError, match="this client has withdrawn"):
+        guard.admit(terms.order("middle", 2))
+    assert spent(tmp_path) == pytest.approx(exact(terms, 1))
+    with pytest.raises(InputError, match="this client has withdrawn"):
+        guard.withdraw("again")
+    assert spent(tmp_path) == pytest.approx(exact(terms, 4))  # as was pledged
+
+
 def test_a_ledger_that_was_told_of_a_withdrawal_is_enough(tmp_path: Path, run: Run) -> None:
     terms, guard = make_terms(), guard_of(tmp_path)
     guard.enrol(terms)
@@ -213,8 +267,10 @@ def test_an_accounts_rule_comes_from_the_first_plan_or_its_owner(tmp_path: Path)
     guard_of(tmp_path / "a").enrol(make_terms())
     guard_of(tmp_path / "b").enrol(half)  # to the last bit of its budget
     assert [rule(tmp_path / name) for name in "ab"] == ["gaussian", "renyi"]
-    with pytest.raises(InputError, match="the rule 'gaussian', for sampling rates of 1"):
+    with pytest.raises(InputError, match="would make it epsilon"):  # beside what is pledged
         guard_of(tmp_path / "a").enrol(half)
+    guard_of(tmp_path / "a", 30.0).enrol(half)  # charged as if everybody were sampled
+    assert rule(tmp_path / "a") == "gaussian"
     with pytest.raises(InputError, match="filters by privacy loss distributions are not valid"):
         guard_of(tmp_path / "c").enrol(judged)
     (tmp_path / "d").mkdir()
@@ -332,7 +388,7 @@ BAD: dict[str, Callable[[ArrayRecord], ArrayRecord]] = {
     "renamed": lambda arrays: ArrayRecord({name.replace("a.", "c."): array for name, array in arrays.items()}),
     "extra": lambda arrays: ArrayRecord({**arrays, "d": Array(np.zeros(3, np.float32))}),
     "missing": lambda arrays: ArrayRecord({name: array for name, array in arrays.items() if name != "b.weight"}),
-    "in another order": lambda arrays: ArrayRecord(dict(reversed(arrays.items()))),
+    "in another order": lambda arrays: ArrayRecord(dict(reversed(list(arrays.items())))),
     "of another shape": lambda arrays: ArrayRecord({**arrays, "b.weight": Array(np.zeros(9, np.float32))}),
     "of another type": lambda arrays: ArrayRecord({**arrays, "b.weight": Array(np.zeros(8))}),
     "a shape that is not so": lambda arrays: ArrayRecord(
@@ -396,7 +452,7 @@ def test_an_account_comes_from_the_nodes_configuration_or_its_file(tmp_path: Pat
     assert account_of_node(node(account=str(tmp_path))).budget == Budget(2.5, 1e-6)
     for config in ({}, {"account": str(tmp_path / "none")}, {"account": str(tmp_path), "epsilon": "much"}):
         with pytest.raises(InputError):
-            account_of_node(node(**config))  # type: ignore[arg-type]
+            account_of_node(node(**config))
 
 
 def test_terms_are_read_as_if_a_stranger_had_written_them() -> None:

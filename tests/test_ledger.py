@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -264,6 +265,34 @@ def test_forgotten_rounds_are_charged_by_the_plan_they_were_made_by(tmp_path: Pa
         stranger = two_groups(4.0)  # of a plan that this ledger has forgotten too
         assert books.reconcile(upto(2), stranger)[0].startswith(f"The plan {stranger.digest[:16]} of the checkpoint")
         assert books.plans == [two_groups().digest, stranger.digest]
+        ledger.verify()
+
+
+def test_a_checkpoints_plan_that_cannot_be_the_runs_is_refused_without_a_trace(url: str) -> None:
+    made = two_groups(spending_rate=1.0, accountant="gaussian", method="idp-fedavg")
+    with begun(url, made, rule="gaussian") as (ledger, books):
+        before = ledger.verify()[0]
+        groups = made.groups
+        named = replace(groups[0], group=replace(groups[0].group, name="other"))
+        larger = [Group("strict", 3, Budget(5.0)), Group("open", 1, Budget(10.0))]
+        cases = {
+            "must be c σ": replace(made, clip_norm=made.clip_norm / 100),
+            "other groups": replace(made, groups=(named, groups[1])),
+            "it has other groups": plan(larger, 6, spending_rate=1.0, method="idp-fedavg"),
+            "is not of the run 'monday'": two_groups(spending_rate=1.0, method="dp-fedavg"),
+            "another number of rounds": two_groups(rounds=5, spending_rate=1.0, method="idp-fedavg"),
+        }
+        for message, foreign in cases.items():
+            with pytest.raises(InputError, match=message):
+                books.reconcile(upto(1), foreign)
+        with pytest.raises(InputError, match="checkpoint of round 7 is not of the run 'monday'"):
+            books.reconcile(upto(7))
+        assert (ledger.verify()[0], books.plan.digest) == (before, made.digest)
+        sampled = two_groups(spending_rate=0.5, method="idp-fedavg")  # a plan of this run, for all that can be told
+        books.reconcile(upto(1), sampled)
+        assert [account.epsilon > 0.0 for account in ledger.accounts()] == [True, True]  # it can still be read
+        filled = {one.example: one.epsilon for one in ledger.accounts()}["ada"]
+        assert (ledger.account("ada").epsilon, books.plan.digest) == (filled, sampled.digest)
         ledger.verify()
 
 

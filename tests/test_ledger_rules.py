@@ -67,9 +67,35 @@ def test_an_account_at_rate_one_is_exact(url: str) -> None:
         mu = math.sqrt(5) / made.groups[0].noise_multiplier[0]
         assert gaussian_delta(mu, ada.epsilon) == pytest.approx(1e-5, rel=1e-6)
         assert ada.epsilon < 4.0  # RDP, by which it was planned, says 4
-        with pytest.raises(InputError, match=r"'ada': its account has the rule 'gaussian'.*'all' has the rate 0\.9"):
-            ledger.begin("tuesday", one_group(), NAMES)
         ledger.verify()
+
+
+def test_a_gaussian_account_charges_sampled_rounds_as_if_everybody_were_sampled(url: str) -> None:
+    """No first plan locks an account for life: a sampled one is dearer than need be, refused only if it is too dear."""
+    sampled = one_group(3.0, 5, spending_rate=0.4)
+    with begun(url, one_group(spending_rate=1.0), ALL, rule="gaussian") as (ledger, books):
+        spend(books, 5)
+        before = ledger.account("ada")
+        spend(ledger.begin("tuesday", sampled, NAMES), 5)
+        ada = ledger.account("ada")
+        mu = math.sqrt(math.fsum(n / sigma**2 for _, sigma, n in ada.charges))
+        assert gaussian_delta(mu, ada.epsilon) == pytest.approx(1e-5, rel=1e-6)
+        assert before.epsilon < ada.epsilon_pld < ada.epsilon  # by Google's library sampling has made it cheaper
+        dear = ledger.begin("wednesday", one_group(9.0, 5, spending_rate=0.4), NAMES)
+        with pytest.raises(BudgetError, match="would go over budget"):
+            dear.check_rest()
+        dear.replan()
+        spend(ledger.books("wednesday"), 5)
+        assert 13.9 < ledger.account("ada").epsilon <= 14.0
+        ledger.verify()
+
+
+@pytest.mark.parametrize(("q", "sigma", "rounds"), [(0.01, 0.7, 3), (0.3, 1.1, 5), (0.9, 2.4, 25), (0.999, 5.0, 100)])
+def test_sampling_never_costs_more_than_the_price_without_it(q: float, sigma: float, rounds: int) -> None:
+    spent = Rule("gaussian").epsilon((Charge(q, sigma, rounds),), 1e-5)
+    whole = pld.from_gaussian_mechanism(sigma, sampling_prob=q, value_discretization_interval=1e-3)
+    assert whole.self_compose(rounds).get_epsilon_for_delta(1e-5) < spent
+    assert gaussian_delta(math.sqrt(rounds) / sigma, spent) == pytest.approx(1e-5, rel=1e-6)
 
 
 def test_a_plan_by_pld_is_refused_with_the_reason_by_accounts_that_allow_to_adapt(url: str) -> None:
@@ -206,13 +232,20 @@ def test_an_adversary_who_chooses_after_seeing_gains_nothing_by_a_filter(url: st
     def within_pld(second: Charge) -> bool:
         return float(losses_of(first).compose(losses_of(second)).get_delta_for_epsilon(budget.epsilon)) <= budget.delta
 
-    by_filter = [Charge(q, fitting(lambda sigma, q=q: within_account(Charge(q, sigma)))) for q in RATES]
+    by_filter = [Charge(q, fitting(lambda s, q=q: within_account(Charge(q, s)))) for q in RATES]  # type: ignore[misc]
     by_pld = [Charge(q, sigma) for q, sigma in zip(RATES, NOISES_BY_PLD, strict=True)]
     assert all(map(within_pld, by_pld))
     for second in by_filter:
         assert filter_epsilon((first, second), ada.rule.order or 0.0, budget.delta) <= budget.epsilon * (1 + 1e-9)
     assert adaptive_delta(first, by_filter, budget.epsilon) <= budget.delta
     assert adaptive_delta(first, by_pld, budget.epsilon) > 1.3 * budget.delta
+    exact = replace(ada, rule=Rule("gaussian"))
+
+    def within_gaussian(sigma: float) -> bool:
+        return not replace(exact, parts=(part, Part("second", "all", (Charge(0.5, sigma),)))).is_over
+
+    by_gaussian = [Charge(q, fitting(within_gaussian)) for q in RATES]
+    assert adaptive_delta(first, by_gaussian, budget.epsilon) == pytest.approx(budget.delta, rel=0.02)
 
 
 def test_orders_come_from_the_plans_grid(url: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import dp_accounting
 import numpy as np
 import pytest
+from dp_accounting.rdp import RdpAccountant as GooglesRdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
@@ -23,7 +25,8 @@ from nestegg.accounting import (
     rdp,
     renyi_account,
 )
-from nestegg.planning import SHAPES, Standing, epsilon_by_pld, judged, replanned
+from nestegg.planning import SHAPES, Standing, epsilon_by_pld, judged, replanned, verify
+from nestegg.planning.judge import epsilons
 
 from .conftest import ANY_LENGTH, GROUPS
 from .oracles import epsilon_from_rdp, gaussian_epsilon, spend_as_you_go_by_bisection
@@ -91,6 +94,7 @@ def test_theorem_1_holds_for_exact_plans(groups: list[Group]) -> None:
     for row in made.groups:
         sigma = np.array(row.noise_multiplier)
         assert np.all(np.diff(sigma) <= 1e-7 * sigma[:-1])
+        assert row.group.transition is not None
         first = row.group.transition - 1
         assert np.all(sigma[first:] == sigma[first])
         spent = rdp(np.array(row.sampling_rate), sigma, [2.0, 8.0])
@@ -140,7 +144,7 @@ def test_gaussian_planning_is_exact_at_rate_1(method: str, tmp_path: Path) -> No
     made.verify()
     save_plan(made, tmp_path / "plan.json")
     assert load_plan(tmp_path / "plan.json") == made
-    lost = {"middle": [Charge(1.0, 3.0, 2)]}
+    lost: dict[str, Sequence[Charge]] = {"middle": [Charge(1.0, 3.0, 2)]}
     rest = made.replan(10, lost)
     rest.verify()
     assert rest.groups[1].noise_multiplier[-1] > made.groups[1].noise_multiplier[-1]
@@ -382,6 +386,32 @@ def test_below_it_pld_is_refused_and_rdp_judges(delta: float) -> None:
         planned_by_pld.verify()
 
 
+@pytest.mark.parametrize("rounds", [900, 1200])
+def test_where_pld_does_not_vouch_for_a_sound_plan_rdp_does(rounds: int) -> None:
+    """What PLD takes off from δ for so many rounds is most of it, and then more than all."""
+    made = judged(plan([Group("a", 10, Budget(8.0, 1e-12))], rounds))
+    assert epsilon_by_pld(made.groups[0]) > 8.0
+    ((epsilon, judge),) = verify(made)
+    assert judge == "RDP"
+    (charge,) = made.groups[0].charges()
+    release = dp_accounting.PoissonSampledDpEvent(0.9, dp_accounting.GaussianDpEvent(charge.noise_multiplier))
+    oracle = GooglesRdpAccountant(ORDERS).compose(dp_accounting.SelfComposedDpEvent(release, rounds))
+    assert epsilon == pytest.approx(oracle.get_epsilon(1e-12), rel=1e-6)
+    assert epsilon <= 8.0
+    assert [verdict.judge for verdict in verify(plan(ANY_LENGTH, 6))] == ["PLD"] * 3
+
+
+@pytest.mark.parametrize("orders", [ORDERS, (1.5,)])
+def test_rdp_does_not_vouch_for_a_forged_plan(orders: tuple[float, ...]) -> None:
+    """Less noise, with all the numbers that follow from it; the judge's orders are its own."""
+    made = plan([Group("a", 10, Budget(8.0, 1e-12))], 1200)
+    louder = replace(made.groups[0], noise_multiplier=tuple(0.999 * s for s in made.groups[0].noise_multiplier))
+    forged = replace(made, orders=orders, groups=(louder,))
+    stated = tuple(np.minimum(epsilons(forged, louder), 8.0).tolist())
+    with pytest.raises(VerificationError, match=r"over budget: it spends epsilon = 8\.0\d* of 8\."):
+        replace(forged, groups=(replace(louder, epsilon_spent=stated),)).verify()
+
+
 @pytest.mark.parametrize("rate", [1e-3, 1e-7, 1e-300])
 def test_tiny_rates_are_judged_in_no_time(rate: float) -> None:
     made = plan([Group("a", 10, Budget(1.0), rate, 5)], 10)
@@ -429,6 +459,7 @@ def test_a_history_that_makes_no_sense_is_refused(history: object, composition: 
         lambda: plan(GROUPS, 25, method="shaped", shape=[1.0]),
         lambda: plan(GROUPS, 25, method="shaped", shape=[1e-10] + [1.0] * 24),
         lambda: plan(GROUPS, 25, method="shaped", end_ratio=1e300),
+        lambda: plan([Group("a", 1, Budget(0.1))], 25, method="shaped", end_ratio=1e4),
         lambda: Budget(10**400),
         lambda: Budget("10"),  # type: ignore[arg-type]
         lambda: Budget(True),

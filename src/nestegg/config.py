@@ -11,8 +11,9 @@ from nestegg.errors import InputError
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
+NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
 # Keys that only one method reads; with any other they are a mistake.
-_OWN_KEYS = {"shape": "shaped", "end_ratio": "shaped", "adaptive": "adaptive-clipping"}
+METHOD_KEYS = {"shape": "shaped", "end_ratio": "shaped", "adaptive": "adaptive-clipping"}
 
 
 class Federation(Section):
@@ -101,8 +102,13 @@ class Ledger(Section):
 
 
 class Config(Section):
-    """A whole configuration file."""
+    """A whole configuration file.
 
+    Attributes:
+        format: of the defaults. A file without it means those of format 1, for ever.
+    """
+
+    format: int = 1
     federation: Federation = Federation()
     model: Model = Model()
     training: Training = Training()
@@ -118,6 +124,8 @@ def load_config(path: Path | str) -> Config:
     """
     path = Path(path)
     config = read_toml(Config, path)
+    if config.format not in range(1, NEWEST + 1):
+        raise InputError(f"{path}: format = {config.format} must be a whole number from 1 to {NEWEST}.")
     here = path.parent.resolve()
     if config.privacy.budgets_file is not None:
         config = changed(config, "privacy", budgets_file=str((here / config.privacy.budgets_file).resolve()))
@@ -155,7 +163,7 @@ def own_ledger(folder: Path) -> Path:
 def to_toml(config: Config) -> dict[str, Any]:
     """The configuration as a TOML table: without what was not given, and without the keys of other methods."""
     content = config.model_dump(exclude_none=True)
-    for key, method in _OWN_KEYS.items():
+    for key, method in METHOD_KEYS.items():
         if config.privacy.method != method:
             del content["privacy"][key]
     return content
@@ -163,7 +171,7 @@ def to_toml(config: Config) -> dict[str, Any]:
 
 def check_method_keys(config: Config) -> None:
     """Refuse keys that belong to another method than the configured one."""
-    for key, method in _OWN_KEYS.items():
+    for key, method in METHOD_KEYS.items():
         if key in config.privacy.model_fields_set and config.privacy.method != method:
             raise InputError(
                 f"privacy.{key} belongs to the method {method!r}; privacy.method = {config.privacy.method!r}."

@@ -11,7 +11,8 @@ import typer
 from rich.console import Console
 
 from nestegg.errors import VerificationError
-from nestegg.planning import Plan, judge_of, load_plan
+from nestegg.planning import Plan, Verdict, load_plan
+from nestegg.planning import verify as verified
 from nestegg.planning.plan import finite_or_none
 
 
@@ -22,43 +23,44 @@ def verify(
     """Re-check a saved plan: every group's spending, recomputed from its own rows by an independent accountant."""
     try:
         plan = load_plan(plan_file)
-        with Console(stderr=True, quiet=as_json).status(f"Recomputing every group's spending by {judge_of(plan)} …"):
-            spent = plan.verify()
+        with Console(stderr=True, quiet=as_json).status("Recomputing every group's spending …"):
+            verdicts = verified(plan)
     except VerificationError as error:
         if as_json:
             print(json.dumps({"holds": False, "reason": str(error)}))
         raise
     if as_json:
-        print(json.dumps(_content(plan, spent), allow_nan=False))
+        print(json.dumps(_content(plan, verdicts), allow_nan=False))
     else:
-        _show(plan, spent)
+        _show(plan, verdicts)
 
 
-def _content(plan: Plan, spent: Sequence[float]) -> dict[str, Any]:
+def _content(plan: Plan, verdicts: Sequence[Verdict]) -> dict[str, Any]:
     groups = [
         {
             "name": row.group.name,
             "clients": row.group.clients,
             "epsilon": row.group.budget.epsilon,
             "epsilon_spent": finite_or_none(epsilon),
+            "judge": judge,
         }
-        for row, epsilon in zip(plan.groups, spent, strict=True)
+        for row, (epsilon, judge) in zip(plan.groups, verdicts, strict=True)
     ]
-    return {"holds": True, "digest": plan.digest, "judge": judge_of(plan), "delta": plan.delta, "groups": groups}
+    return {"holds": True, "digest": plan.digest, "delta": plan.delta, "groups": groups}
 
 
-def _show(plan: Plan, spent: Sequence[float]) -> None:
+def _show(plan: Plan, verdicts: Sequence[Verdict]) -> None:
     console = Console()
-    for row, epsilon in zip(plan.groups, spent, strict=True):
+    for row, (epsilon, judge) in zip(plan.groups, verdicts, strict=True):
         console.print(
             f"{row.group.name}: {row.group.clients} clients spend ε = {epsilon:.4f} of {row.group.budget.epsilon:g} "
-            f"at δ = {plan.delta:g}",
+            f"at δ = {plan.delta:g}, by {judge}",
             highlight=False,
             markup=False,
             soft_wrap=True,
         )
     console.print(
-        f"The plan holds: nobody is over budget by {judge_of(plan)}. Digest {plan.digest[:16]}.",
+        f"The plan holds: nobody is over budget. Digest {plan.digest[:16]}.",
         highlight=False,
         soft_wrap=True,
     )

@@ -15,10 +15,10 @@ import torch
 from nestegg.config import Config, changed, to_toml
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
+from nestegg.identity import config_digest
 from nestegg.planning import Plan
 from nestegg.roster import make_plan
 from nestegg.runs import Task
-from nestegg.runs.task import config_digest
 from nestegg.schema import Section, read
 from nestegg.training.local import Samples
 

@@ -24,6 +24,7 @@ from nestegg.planning import Budget, Plan
 from nestegg.schema import Section, read_toml
 
 OWN_NAME = "own"  # a client's name in its own ledger
+_WITHDRAWN = "this client has withdrawn: it answers nothing any more."
 
 
 class _BudgetFile(Section):
@@ -104,32 +105,38 @@ class Guard:
             self._check_same(books, own_plan(terms.plan, group))
             if order.round <= books.state.done:
                 raise InputError(f"round {order.round} of run {order.run!r} was paid for; it is answered once.")
-            _pay(books, order.round)
+            books.check_rest(order.round)  # all of these rounds, or none
+            for round_ in range(books.state.done + 1, order.round + 1):
+                books.release(round_, books.reserve(round_), f"answered by round {order.round}")
 
     def leave(self, run: str, after: int) -> None:
         """Leave a run that has ended early, at its owner's word: it is paid up to a round, and never answered again.
 
         Raises:
-            InputError: the account cannot pay, the run was paid further than that, or the client has withdrawn.
+            InputError: the run was paid further than that, or the client has withdrawn.
         """
         terms, _ = self._agreed(run)
-        with self._ledger() as ledger:
+        with self._opened() as ledger:
             books = ledger.books(run)
             whole("after", after, books.state.done, terms.plan.rounds)
-            _pay(books, after)
+            _settle(books, after)
             write_atomically(self._file(run), json.dumps({"left": True}))
 
     def withdraw(self, reason: str, author: str | None = None) -> None:
         """Withdraw from everything, for good: no offer and no order is ever answered again.
 
-        Runs that were not left are paid to their end, as was pledged: how far they have come, a client that is not
-        asked does not know. Whoever does should `leave` them first.
+        Runs that were not left are then paid to their end, as was pledged: how far they have come, a client that is not
+        asked does not know. Whoever does should `leave` them first. No budget stands in the way of either.
         """
-        with self._ledger() as ledger:
+        with Ledger(self._file_of_ledger) as ledger:
+            before = ledger.withdrawn()
+            if not before:
+                ledger.withdraw(OWN_NAME, reason, author)  # first: whatever happens then, nothing is answered any more
             for run in ledger.history().runs.values():
                 if not self._has_left(run.name):
-                    _pay(ledger.books(run.name), ledger.plan(run.plan).rounds)
-            ledger.withdraw(OWN_NAME, reason, author)
+                    _settle(ledger.books(run.name), ledger.plan(run.plan).rounds)
+        if before:  # but what a crash may have left unpaid is paid now
+            raise InputError(_WITHDRAWN)
 
     def _group(self, terms: Terms) -> str:
         """The group with the largest ε that this client's own budget covers."""
@@ -167,7 +174,7 @@ class Guard:
         known = ledger.accounts()
         rule = new_rule(self._account.rule, budget) if self._account.rule else rule_for_plan(row, budget)
         account = known[0] if known else LedgerAccount(OWN_NAME, 1, budget, (), rule)
-        account.rule.check(OWN_NAME, plan, row)
+        account.rule.check(OWN_NAME, plan)
         return account
 
     def _check_same(self, books: RunBooks, plan: Plan) -> None:
@@ -196,14 +203,15 @@ class Guard:
     def _ledger(self) -> Ledger:
         """The client's own ledger, with the budget that holds now.
 
+        A budget may fall below what open runs were pledged, though not below what is spent: it is the owner's. Rounds
+        that no longer fit are refused; leaving and withdrawing are not.
+
         Raises:
             InputError: it has withdrawn, or the budget cannot be changed to that.
         """
-        ledger, asked = Ledger(self._account.folder / "ledger.db"), self._account
+        ledger, asked = self._opened(), self._account
         try:
             known = ledger.accounts()
-            if known and known[0].withdrawn:
-                raise InputError("this client has withdrawn: it answers nothing any more.")
             if known and (known[0].budget, known[0].rule.name) != (asked.budget, asked.rule or known[0].rule.name):
                 ledger.set_budgets({OWN_NAME: asked.budget}, rule=asked.rule, reason="as its node was started")
         except BaseException:
@@ -211,15 +219,32 @@ class Guard:
             raise
         return ledger
 
+    def _opened(self) -> Ledger:
+        """The client's own ledger, with the budget that it has.
+
+        Raises:
+            InputError: it has withdrawn.
+        """
+        ledger = Ledger(self._file_of_ledger)
+        if ledger.withdrawn():
+            ledger.close()
+            raise InputError(_WITHDRAWN)
+        return ledger
+
+    @property
+    def _file_of_ledger(self) -> Path:
+        return self._account.folder / "ledger.db"
+
     def _file(self, run: str) -> Path:
         """A run's name is the server's choice, and no part of a path."""
         return self._account.folder / "terms" / f"{hashlib.sha256(run.encode()).hexdigest()}.json"
 
 
-def _pay(books: RunBooks, last: int) -> None:
-    """Charge all rounds up to one, and close them: none of them is ever open again."""
-    for round_ in range(books.state.done + 1, last + 1):
-        books.release(round_, books.reserve(round_), f"answered by round {last}")
+def _settle(books: RunBooks, last: int) -> None:
+    """Charge and close all rounds up to one, whatever the budget, also after a withdrawal: they may have been run."""
+    state = books.state
+    known = [state.results[round_] for round_ in range(1, state.done + 1)]
+    books.reconcile([*known, *(f"given up after round {state.done}" for _ in range(state.done, last))])
 
 
 def _rest(run: str, plan: Plan, done: int) -> Part:

@@ -14,7 +14,7 @@ from nestegg.ledger.peers import Peers, is_over
 from nestegg.ledger.rules import FIXED, Rule
 from nestegg.ledger.tables import budgets, charges, entries, groups, members, runs, withdrawals
 from nestegg.planning import Budget
-from nestegg.planning.judge import pld_accountant
+from nestegg.planning.accounts import pld_accountant
 
 
 @dataclass(frozen=True)

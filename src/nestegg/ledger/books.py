@@ -45,6 +45,7 @@ class RunBooks(RunAccounts):
                 raise InputError(
                     f"round {round_} of run {state.name!r} is not the next one, which is {state.done + 1}."
                 )
+            self._check_places()
             if state.claim is not None:
                 return append(connection, "retry", run=state.number, round_=round_).hash
             self._afford(self.plan, round_ - 1, round_)
@@ -73,9 +74,16 @@ class RunBooks(RunAccounts):
             What was found and done about it, in sentences.
 
         Raises:
-            InputError: it does not descend from what this run has released, or would undo a run that is complete.
+            InputError: it does not descend from what this run has released, would undo a run that is complete, or was
+                made by a plan that cannot be one of this run's.
         """
         done, said = len(results), []
+        if plan is not None:
+            self._check_own(plan)
+        if done > self.plan.rounds:
+            raise InputError(
+                f"the checkpoint of round {done} is not of the run {self._state.name!r}: that has {self.plan.rounds}."
+            )
         with self._database.writing() as connection:
             self._refresh(connection)
             self._check_descent(results)
@@ -107,6 +115,17 @@ class RunBooks(RunAccounts):
             raise InputError(f"run {state.name!r} has gone back behind the checkpoint of round {done}, which is void.")
         if done < state.done == self.plan.rounds:
             raise InputError(f"run {state.name!r} is complete; this checkpoint of round {done} is an older one.")
+
+    def _check_own(self, plan: Plan) -> None:
+        """A plan that a checkpoint names was read from a file: it must hold, and be one that this run can have had."""
+        if plan.digest == self.plan.digest:
+            return
+        check_plan(plan)
+        if _outline(plan) != _outline(self.plan):
+            raise InputError(
+                f"the plan {plan.digest[:16]} of the checkpoint is not of the run {self._state.name!r}: it has other "
+                "groups, another method or another number of rounds."
+            )
 
     def replan(self, acceptable: Callable[[Plan], None] = lambda plan: None) -> Plan:
         """Plan the rounds that are left anew, from what everybody has spent here and elsewhere, and put it in force.
@@ -187,3 +206,8 @@ class RunBooks(RunAccounts):
         entry = append(connection, kind, run=self._number, round_=round_, rows=rows)
         insert_rows(connection, charges, ((entry.entry, *row) for row in rows))
         return entry.hash
+
+
+def _outline(plan: Plan) -> tuple[object, ...]:
+    """What planning anew never changes."""
+    return plan.method, plan.rounds, [(row.group.name, row.group.clients) for row in plan.groups]

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from nestegg.accounting import ORDERS, Array, Charge, GaussianAccountant, RdpAccountant, merged, smallest_noise
 from nestegg.ledger.peers import Peers, epsilons, is_over, spending
 from nestegg.planning import GroupPlan, Plan
-from nestegg.planning.judge import FINER, pld_accountant
+from nestegg.planning.accounts import pld_accountant
+from nestegg.planning.judge import FINER
 
 
 class Page:

@@ -2,7 +2,8 @@
 
 fixed      they may not: all charges are composed by Rényi curves, or by privacy loss distributions
 renyi      they may: one Rényi order, fixed when the account is opened, is all that counts
-gaussian   they may, at no price, for clients whose sampling rate is 1 in every round: Σ σ^(−2) counts, exactly
+gaussian   they may, at no price for clients whose sampling rate is 1: Σ σ^(−2) counts, exactly at that rate. A release
+           at a lower one is charged as if everybody were sampled
 
 The last two are filters: what is spent may decide what comes next, and the whole life still keeps the budget
 (Feldman and Zrnic 2021 and Lécuyer 2021 for one order; Smith and Thakurta 2022, Koskela et al. 2023 for σ^(−2)).
@@ -15,11 +16,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from nestegg.accounting import (
     ORDERS,
     Charge,
     GaussianAccountant,
+    GaussianSpending,
     RdpAccountant,
     compose,
     filter_order,
@@ -31,6 +34,19 @@ from nestegg.planning import Budget, GroupPlan, Plan
 
 RULES = ("fixed", "renyi", "gaussian")
 SAFE = "renyi"  # of an account that outlives a run
+
+
+class EverySampled(GaussianAccountant):
+    """Accounts for releases at any rate as if everybody were sampled.
+
+    Sampling never costs more: who sees the release at rate 1 can throw it away with probability 1 − q and draw one
+    without the client in its place, so the release at rate q is post-processing of it. That holds release by release,
+    and so for the filter.
+    """
+
+    def spend(self, q: ArrayLike, sigma: ArrayLike) -> GaussianSpending:
+        """One release for each row (q, σ)."""
+        return super().spend(np.ceil(q), sigma)
 
 
 @dataclass(frozen=True)
@@ -55,14 +71,14 @@ class Rule:
         """The one accountant that counts, or None where the accountant of each plan does."""
         if self.name == "renyi":
             return renyi_account(self.order or 0.0)
-        return GaussianAccountant() if self.name == "gaussian" else None
+        return EverySampled() if self.name == "gaussian" else None
 
     @property
     def label(self) -> str:
         """What ε is computed by, for a table."""
         if self.name == "renyi":
             return f"Rényi order {self.order:g}"
-        return "RDP" if self.name == "fixed" else "exact Gaussian DP"
+        return "RDP" if self.name == "fixed" else "Gaussian DP"
 
     @property
     def sentence(self) -> str:
@@ -75,25 +91,17 @@ class Rule:
         """ε of charges, by the accountant that counts."""
         return float(compose(self.accountant, charges).epsilon(delta)[0]) if charges else 0.0
 
-    def check(self, client: str, plan: Plan, row: GroupPlan) -> None:
+    def check(self, client: str, plan: Plan) -> None:
         """Refuse a plan that the account cannot be kept by.
 
         Raises:
-            InputError: it was made by PLD, or has rates below 1 where the rule is gaussian.
+            InputError: it was made by PLD, and plans may depend on earlier results.
         """
-        if not self.is_adaptive:
-            return
-        if plan.accountant == "pld":
+        if self.is_adaptive and plan.accountant == "pld":
             raise InputError(
                 f"client {client!r}: its account lets plans depend on earlier results. A plan by PLD cannot be paid "
                 "from it: filters by privacy loss distributions are not valid in general. Plan with accountant = "
                 f"{self.name!r}, or open another account with the rule 'fixed'."
-            )
-        below = [q for q in row.sampling_rate if q != 1.0]
-        if self.name == "gaussian" and below:
-            raise InputError(
-                f"client {client!r}: its account has the rule 'gaussian', for sampling rates of 1 in every round; "
-                f"group {row.group.name!r} has the rate {below[0]:g}."
             )
 
 

@@ -64,14 +64,20 @@ class RunAccounts:
         names = [row.group.name for row in self.plan.groups]
         return {names[column]: peer_account(self._history, one) for column, (_, one) in sorted(chosen.items())}
 
-    def check_rest(self) -> None:
+    def check_rest(self, last: int | None = None) -> None:
         """Whether everybody can afford the rounds that are left, so that a run does not stop half-way.
+
+        Args:
+            last: the last of them; by default that of the plan.
 
         Raises:
             BudgetError: somebody cannot.
+            InputError: somebody has withdrawn, and the run cannot go on without.
         """
         self._catch_up()
-        self._afford_rest(self.plan)
+        if self._state.done < self.plan.rounds:
+            self._check_places()
+        self._afford_rest(self.plan, last)
 
     def withdrawn(self) -> frozenset[int]:
         """The members that have withdrawn, by their places among all members, from 0: nobody may sample them.
@@ -85,17 +91,8 @@ class RunAccounts:
         self._catch_up()
         if self._state.claim is None:
             raise InputError(f"run {self._state.name!r} has reserved no round: who has withdrawn is asked after that.")
-        if not self._withdrawn:
-            return frozenset()
-        query = select(members.c.place).join(withdrawals, members.c.client == withdrawals.c.client).join(groups)
-        with self._database.reading() as connection:
-            places = list(connection.execute(query.where(groups.c.run == self._number)).scalars())
-        if None in places:
-            raise InputError(
-                f"run {self._state.name!r} began under an older nestegg, which did not keep the places of its members: "
-                f"it cannot go on without {self._withdrawn[0].example!r}, who has withdrawn."
-            )
-        return frozenset(places)
+        self._check_places()
+        return frozenset(place for place in self._places if place is not None)
 
     @property
     def _state(self) -> RunState:
@@ -126,6 +123,7 @@ class RunAccounts:
         found = find_peers(connection, self._number)
         active = [one for one in found if one.withdrawn is None]
         self._withdrawn = [one for one in found if one.withdrawn is not None]
+        self._places = _places(connection, self._number) if self._withdrawn else []
         columns = np.array([self._column(one) for one in active], np.intp)
         history = [self._history.charges_of(one.groups) for one in active]
         self._pages = make_pages(self.plan, active, columns, history)
@@ -158,9 +156,18 @@ class RunAccounts:
         if fresh:
             self._open(connection)
 
-    def _afford_rest(self, plan: Plan) -> None:
-        if self._reserved < plan.rounds:
-            self._afford(plan, self._reserved, plan.rounds)
+    def _check_places(self) -> None:
+        """Who has withdrawn must not be sampled, so it must be known which members they are."""
+        if None in self._places:
+            raise InputError(
+                f"run {self._state.name!r} began under an older nestegg, which did not keep the places of its members: "
+                f"it cannot go on without {self._withdrawn[0].example!r}, who has withdrawn."
+            )
+
+    def _afford_rest(self, plan: Plan, last: int | None = None) -> None:
+        last = plan.rounds if last is None else last
+        if self._reserved < last:
+            self._afford(plan, self._reserved, last)
 
     def _afford(self, plan: Plan, first: int, last: int) -> None:
         """Whether everybody can pay what rounds first + 1 to last cost a member of each group."""
@@ -169,3 +176,9 @@ class RunAccounts:
             _, worst, page = max(over, key=lambda one: one[0])
             others = sum(page.peers[i].clients for _, i, page in over) - 1
             raise BudgetError(page.refusal(worst, plan, first, last, others))
+
+
+def _places(connection: Connection, run: int) -> list[int | None]:
+    """The places of a run's members that have withdrawn; None where they were not kept."""
+    query = select(members.c.place).join(withdrawals, members.c.client == withdrawals.c.client).join(groups)
+    return list(connection.execute(query.where(groups.c.run == run)).scalars())

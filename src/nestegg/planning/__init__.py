@@ -3,7 +3,7 @@
 from nestegg.planning.budget import Budget, Group, at_smallest_budget, split_clients
 from nestegg.planning.consistency import check_plan
 from nestegg.planning.exposure import Exposure, epsilon_text, exposures
-from nestegg.planning.judge import epsilon_by_pld, judge_of, judged, verify
+from nestegg.planning.judge import Verdict, epsilon_by_pld, judged, verify
 from nestegg.planning.methods import plan, replan
 from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, LABELS, METHODS, GroupPlan, Plan
 from nestegg.planning.plan_file import load_plan, parse_plan, save_plan
@@ -22,12 +22,12 @@ __all__ = [
     "GroupPlan",
     "Plan",
     "Standing",
+    "Verdict",
     "at_smallest_budget",
     "check_plan",
     "epsilon_by_pld",
     "epsilon_text",
     "exposures",
-    "judge_of",
     "judged",
     "load_plan",
     "parse_plan",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from nestegg.accounting import MIN_NOISE, Array
+from nestegg.accounting import MAX_NOISE, MIN_NOISE, Array, Charge
+from nestegg.checks import MAX_ROUNDS, one_of
 from nestegg.errors import InputError
-from nestegg.planning.plan import SAME_NOISE, GroupPlan, Plan, harmonic_mean
+from nestegg.planning.budget import check_federation
+from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, SAME_NOISE, GroupPlan, Plan, harmonic_mean
 
+MAX_CLIP_NORM = 1e12  # beyond, noise would leave the range of single precision
 _RTOL = 1e-9
 
 
@@ -18,16 +23,23 @@ def check_plan(plan: Plan) -> None:
     made by anybody, so trainers, ledgers, Flower's terms and the judge demand that before they use one.
 
     Raises:
-        InputError: a row has the wrong length, a rate, noise or clip norm out of range, c_n^t σ_n^t is not c σ^t, or
-            groups differ in noise although the method gives everybody the same clip norm.
+        InputError: nobody could have made the plan (an unknown method, groups that do not go together, releases before
+            it that do not exist), a row has the wrong length, a rate, noise or clip norm out of range, c_n^t σ_n^t is
+            not c σ^t, or groups differ in noise although the method gives everybody the same clip norm.
 
     >>> from nestegg import Budget, Group, plan
     >>> check_plan(plan([Group("all", 10, Budget(10.0))], rounds=5))
     """
     if not plan.groups:
         raise InputError("plan.groups is empty; a plan has at least one group.")
+    _check_words(plan)
     for row in plan.groups:
         _check_lengths(plan, row)
+        _check_spending(row)
+    try:
+        check_federation([row.group for row in plan.groups], plan.rounds, plan.spending_rate)
+    except InputError as error:
+        raise InputError(f"plan: {error}") from None
     rates, noise, norms = (
         np.array([getattr(row, name) for row in plan.groups], np.float64)
         for name in ("sampling_rate", "noise_multiplier", "clip_norm")
@@ -36,10 +48,19 @@ def check_plan(plan: Plan) -> None:
     if plan.method == "fedavg":
         _demand(plan, "noise_multiplier", noise == 0.0, "0 where plan.method = 'fedavg'")
         _demand(plan, "clip_norm", norms == np.inf, "infinite where plan.method = 'fedavg'")
+        if plan.clip_norm != np.inf:
+            raise InputError(f"plan.clip_norm = {plan.clip_norm!r} must be infinite where plan.method = 'fedavg'.")
         return
-    _demand(plan, "noise_multiplier", (noise >= MIN_NOISE) & (noise < np.inf), f"finite and at least {MIN_NOISE:g}")
-    if not (np.isfinite(plan.clip_norm) and plan.clip_norm > 0.0):
-        raise InputError(f"plan.clip_norm = {plan.clip_norm!r} must be finite and above 0 where there is noise.")
+    _demand(
+        plan,
+        "noise_multiplier",
+        (noise >= MIN_NOISE) & (noise <= MAX_NOISE),
+        f"at least {MIN_NOISE:g} and at most {MAX_NOISE:g}",
+    )
+    if not 0.0 < plan.clip_norm <= MAX_CLIP_NORM:  # so that with such noise every c_n^t is finite too
+        raise InputError(
+            f"plan.clip_norm = {plan.clip_norm!r} must be above 0 and at most {MAX_CLIP_NORM:g} where there is noise."
+        )
     if plan.method in SAME_NOISE:
         same = np.isclose(noise, noise[0], rtol=_RTOL, atol=0.0)
         _demand(plan, "noise_multiplier", same, f"that of all other groups where plan.method = {plan.method!r}")
@@ -52,8 +73,56 @@ def clip_norms(plan: Plan) -> Array:
     return np.asarray(plan.clip_norm * harmonic_mean(plan.groups, noise) / noise)
 
 
+def checked_charge(field: str, charge: Sequence[float]) -> Charge:
+    """A charge whose numbers make sense."""
+    try:
+        q, sigma, rounds = (*charge, 1) if len(charge) == 2 else charge
+        sound = (
+            0.0 <= q <= 1.0 and MIN_NOISE <= sigma <= MAX_NOISE and rounds == int(rounds) and 1 <= rounds <= MAX_ROUNDS
+        )
+    except (TypeError, ValueError, OverflowError):
+        sound = False
+    if not sound:
+        raise InputError(
+            f"{field}: {charge!r} must be a rate from 0 to 1, a noise multiplier from {MIN_NOISE:g} to {MAX_NOISE:g}, "
+            "and a whole number of rounds."
+        )
+    return Charge(float(q), float(sigma), int(rounds))
+
+
+def check_orders(field: str, accountant: str, orders: Sequence[float]) -> None:
+    """Refuse orders that are none, or are not those of the accountant."""
+    grid = np.array(orders, np.float64)
+    if (
+        not np.all(np.isfinite(grid) & (grid > 1.0))
+        or not np.all(np.diff(grid) > 0.0)
+        or (accountant == "rdp" and not grid.size)
+        or (accountant == "renyi" and grid.size > 1)
+    ):
+        raise InputError(f"{field} must be numbers above 1 that rise, for accountant = 'renyi' one at most.")
+
+
+def _check_words(plan: Plan) -> None:
+    one_of("plan.method", plan.method, METHODS)
+    one_of("plan.composition", plan.composition, COMPOSITIONS)
+    one_of("plan.accountant", plan.accountant, ACCOUNTANTS)
+    check_orders("plan.orders", plan.accountant, plan.orders)
+
+
+def _check_spending(row: GroupPlan) -> None:
+    """What is said to be spent is a number, and what was spent before the plan are releases that exist."""
+    where = f"plan: group {row.group.name!r}"
+    stated = [("epsilon_spent", epsilon) for epsilon in row.epsilon_spent]
+    stated += [] if row.epsilon_spent_pld is None else [("epsilon_spent_pld", row.epsilon_spent_pld)]
+    for name, epsilon in stated:
+        if not epsilon >= 0.0:  # NaN is neither
+            raise InputError(f"{where}: {name} = {epsilon!r} must be at least 0.")
+    for charge in row.already_spent:
+        checked_charge(f"{where}: already_spent", charge)
+
+
 def _check_lengths(plan: Plan, row: GroupPlan) -> None:
-    for name in ("sampling_rate", "noise_multiplier", "clip_norm"):
+    for name in ("sampling_rate", "noise_multiplier", "clip_norm", "epsilon_spent"):
         if not len(getattr(row, name)) == plan.rounds >= 1:
             raise InputError(
                 f"plan: group {row.group.name!r}: {name} has {len(getattr(row, name))} values; "

@@ -7,18 +7,16 @@ others enter its clip norm alone, and with it nothing that is charged.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from nestegg.accounting import Charge, GaussianSpending, compose, gaussian_allowance
 from nestegg.checks import whole
-from nestegg.planning.accounts import pld_accountant, row_accountant
+from nestegg.planning.accounts import row_accountant
+from nestegg.planning.losses import loss
 from nestegg.planning.plan import GroupPlan, Plan, finite_or_none
-
-# An advantage is no tail, so that a grid this much coarser than that of the judge gives three digits of it.
-_COARSER = 4.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class Exposure:
     @cached_property
     def advantage(self) -> float:
         """How much better than a coin anybody can tell whether a client's data is there, from 0 to 1, by PLD."""
-        return _advantage(self.row.charges())
+        return loss(self.row.charges(), self.row.group.budget.delta).advantage
 
     @property
     def excess(self) -> float:
@@ -115,9 +113,3 @@ def _colluding(plan: Plan, row: GroupPlan, known: int, colluders: int) -> float:
     )
     spent = compose(row_accountant(plan, weaker), weaker.charges())
     return float(spent.epsilon(row.group.budget.delta)[0])
-
-
-@lru_cache(maxsize=256)
-def _advantage(charges: tuple[Charge, ...]) -> float:
-    """δ at ε = 0, the total variation."""
-    return float(compose(pld_accountant(charges, _COARSER), charges).delta(0.0)[0])

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from nestegg.accounting import SMALLEST_DELTA, Array, RdpAccountant, compose
 from nestegg.errors import InputError, VerificationError
-from nestegg.planning.accounts import pld_accountant as pld_accountant
 from nestegg.planning.accounts import row_accountant
-from nestegg.planning.budget import check_federation
 from nestegg.planning.consistency import check_plan
+from nestegg.planning.losses import WIDTH, loss
 from nestegg.planning.plan import GroupPlan, Plan
 
 # A plan made with PLD is judged on a grid this much finer; every grid rounds to the pessimistic side.
@@ -20,15 +20,18 @@ FINER = 0.2
 _CLOSED_FORM = 1e-8
 
 
-def epsilon_by_pld(row: GroupPlan, refine: float = 1.0) -> float:
+def epsilon_by_pld(row: GroupPlan, width: float = WIDTH, refine: float = 1.0) -> float:
     """ε of one client of the group after all rounds, by privacy loss distributions; infinite without noise.
 
-    It is infinite too at a δ below `SMALLEST_DELTA`, at which distributions cannot vouch for anything.
+    It is infinite too at a δ below `SMALLEST_DELTA`, at which distributions cannot vouch for anything. Where rounds
+    differ in many ways, it may be a little above what `width` = 0 gives, never below; see `losses`.
     """
     charges = row.charges()
+    if row.group.budget.delta < SMALLEST_DELTA:
+        return float("inf")
     if any(charge.noise_multiplier == 0.0 and charge.sampling_rate > 0.0 for charge in charges):
         return float("inf")
-    return float(compose(pld_accountant(charges, refine), charges).epsilon(row.group.budget.delta)[0])
+    return loss(charges, row.group.budget.delta, width, refine).epsilon
 
 
 def judged(plan: Plan) -> Plan:
@@ -38,22 +41,23 @@ def judged(plan: Plan) -> Plan:
     return replace(plan, groups=tuple(replace(row, epsilon_spent_pld=epsilon_by_pld(row)) for row in plan.groups))
 
 
-def judge_of(plan: Plan) -> str:
-    """How `verify` calls the accountant by which it judges a plan."""
-    if plan.accountant == "gaussian":
-        return "Google's closed form"
-    return "RDP" if plan.delta < SMALLEST_DELTA else "PLD"
+class Verdict(NamedTuple):
+    """A group's ε after all rounds, and the name of the accountant who vouches for it."""
+
+    epsilon: float
+    judge: str
 
 
-def verify(plan: Plan) -> tuple[float, ...]:
+def verify(plan: Plan) -> tuple[Verdict, ...]:
     """Check that a plan keeps its promises; independent of the planner that made it.
 
-    PLD judges a plan made with Rényi curves; one made with PLD is judged by PLD anew, on a finer grid. Below the δ at
-    which PLD can be asked, Rényi curves judge. A plan made with the Gaussian accountant has no noise to spare, so it is
-    judged by the same closed form as somebody else wrote it.
+    PLD judges a plan made with Rényi curves; one made with PLD is judged by PLD anew, on a finer grid. Where PLD does
+    not vouch, for it takes off from δ what its arithmetic can lose, Rényi curves may: one valid accountant is enough.
+    They are recomputed from the rows at our own orders, never at those that a plan names. A plan made with the Gaussian
+    accountant has no noise to spare, so it is judged by the same closed form as somebody else wrote it.
 
     Returns:
-        Every group's ε after all rounds, as the judge sees it.
+        Every group's verdict.
 
     Raises:
         VerificationError: somebody is over budget, or stated numbers do not follow from the rows.
@@ -61,42 +65,48 @@ def verify(plan: Plan) -> tuple[float, ...]:
     if plan.method == "fedavg" or any(0.0 in row.noise_multiplier for row in plan.groups):
         raise VerificationError("everybody is over budget: without noise in every round, spending has no bound.")
     try:
-        check_federation([row.group for row in plan.groups], plan.rounds if plan.groups else 1, plan.spending_rate)
         check_plan(plan)
     except InputError as error:
         raise VerificationError(str(error)) from None
     return tuple(_verify_group(plan, row) for row in plan.groups)
 
 
-def _verify_group(plan: Plan, row: GroupPlan) -> float:
+def _verify_group(plan: Plan, row: GroupPlan) -> Verdict:
     name, budget = f"group {row.group.name!r}", row.group.budget.epsilon
-    judge = _judge(plan, row)
-    if not judge <= budget * (1.0 + (_CLOSED_FORM if plan.accountant == "gaussian" else 0.0)):
-        raise VerificationError(f"{name} is over budget: it spends epsilon = {judge:.6g} of {budget:.6g}.")
+    verdict = _judge(plan, row)
+    if not verdict.epsilon <= budget * (1.0 + (_CLOSED_FORM if plan.accountant == "gaussian" else 0.0)):
+        raise VerificationError(f"{name} is over budget: it spends epsilon = {verdict.epsilon:.6g} of {budget:.6g}.")
     if row.epsilon_spent_pld is not None and plan.delta >= SMALLEST_DELTA:
-        by_pld = judge if judge_of(plan) == "PLD" else epsilon_by_pld(row)
+        # Somebody may have stated it exactly, and rounded it may be above by more than the tolerance.
+        rounded = epsilon_by_pld(row)
+        by_pld = rounded if np.isclose(row.epsilon_spent_pld, rounded, rtol=1e-3) else epsilon_by_pld(row, width=0.0)
         _expect(f"{name}: epsilon_spent_pld", row.epsilon_spent_pld, by_pld, rtol=1e-3)
     _expect(f"{name}: sampling_rate", row.sampling_rate, _rates(plan, row))
     own = epsilons(plan, row)
     _expect(f"{name}: epsilon_spent", row.epsilon_spent, own, rtol=1e-3 if plan.accountant == "pld" else 1e-6)
     if plan.accountant != "pld" and not own.max() <= budget:
         raise VerificationError(f"{name} is over budget by the plan's own accountant: {own.max():.9g} of {budget:.9g}.")
-    return judge
+    return verdict
 
 
-def _judge(plan: Plan, row: GroupPlan) -> float:
-    """ε of the group after all rounds, as `judge_of` the plan sees it."""
+def _judge(plan: Plan, row: GroupPlan) -> Verdict:
+    """Who vouches for the group, or else who sees the least spent."""
     charges = row.charges()
     if plan.accountant == "gaussian":
         from dp_accounting.gaussian_mechanism import get_epsilon_gaussian  # slow to import: only for those who need it
 
         if any(q != 1.0 for q, _, _ in charges):
-            return float("inf")
+            return Verdict(float("inf"), "Google's closed form")
         total = sum(count / sigma**2 for _, sigma, count in charges) ** -0.5
-        return float(get_epsilon_gaussian(total, plan.delta))
-    if plan.delta < SMALLEST_DELTA:
-        return float(compose(RdpAccountant(), charges).epsilon(plan.delta)[0])
-    return epsilon_by_pld(row, FINER if plan.accountant == "pld" else 1.0)
+        return Verdict(float(get_epsilon_gaussian(total, plan.delta)), "Google's closed form")
+    # A plan by PLD has nothing to spare; others are judged exactly only where rounded noise does not vouch for them.
+    ways = [(0.0, FINER)] if plan.accountant == "pld" else [(WIDTH, 1.0), (0.0, 1.0)]
+    for width, refine in ways:
+        by_pld = Verdict(epsilon_by_pld(row, width, refine), "PLD")
+        if by_pld.epsilon <= row.group.budget.epsilon:
+            return by_pld
+    by_rdp = Verdict(float(compose(RdpAccountant(), charges).epsilon(plan.delta)[0]), "RDP")
+    return min(by_rdp, by_pld)
 
 
 def _rates(plan: Plan, row: GroupPlan) -> Array:

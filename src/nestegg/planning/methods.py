@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.accounting import (
-    MAX_NOISE,
-    MIN_NOISE,
     ORDERS,
     Accountant,
     Array,
@@ -20,18 +18,18 @@ from nestegg.accounting import (
     compose,
     renyi_account,
 )
-from nestegg.checks import MAX_ROUNDS, one_of, positive, whole
+from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
 from nestegg.planning import planners
 from nestegg.planning.accounts import check_accountant, planning_accountants
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
+from nestegg.planning.consistency import MAX_CLIP_NORM, checked_charge
 from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, SAME_NOISE, GroupPlan, Plan, harmonic_mean
 from nestegg.planning.planners import Schedule
 from nestegg.planning.shapes import make_shape
 
 # Groups with similar budgets are planned together: their best orders are close, so few orders need a search.
 _BATCH = 128
-MAX_CLIP_NORM = 1e12  # beyond, noise would leave the range of single precision
 
 History = Mapping[str, Sequence[Charge]]
 
@@ -86,7 +84,8 @@ def plan(
         size = (len(members), rounds)
         schedule = Schedule(np.full(size, spending_rate), np.zeros(size), np.full(size, np.inf))
         return _assemble(members, schedule, history, method, composition, accountant, spending_rate, np.inf)
-    check_accountant(name, members, spending_rate)
+    if name != "gaussian" or isinstance(accountant, str):  # one that is given may know what to do with sampling
+        check_accountant(name, members, spending_rate)
     way = _Way(
         rounds,
         spending_rate,
@@ -231,20 +230,3 @@ def checked_history(field: str, history: History, groups: Sequence[Group]) -> di
         one_of(field, name, [group.name for group in groups])
         checked[name] = tuple(checked_charge(f"{field} of {name!r}", charge) for charge in charges)
     return checked
-
-
-def checked_charge(field: str, charge: Sequence[float]) -> Charge:
-    """A charge whose numbers make sense."""
-    try:
-        q, sigma, rounds = (*charge, 1) if len(charge) == 2 else charge
-        sound = (
-            0.0 <= q <= 1.0 and MIN_NOISE <= sigma <= MAX_NOISE and rounds == int(rounds) and 1 <= rounds <= MAX_ROUNDS
-        )
-    except (TypeError, ValueError, OverflowError):
-        sound = False
-    if not sound:
-        raise InputError(
-            f"{field}: {charge!r} must be a rate from 0 to 1, a noise multiplier from {MIN_NOISE:g} to {MAX_NOISE:g}, "
-            "and a whole number of rounds."
-        )
-    return Charge(float(q), float(sigma), int(rounds))

@@ -114,7 +114,7 @@ class Plan:
         """Recompute every group's ε from the plan's own rows; raise `VerificationError` if anything is off."""
         from nestegg.planning.judge import verify
 
-        return verify(self)
+        return tuple(verdict.epsilon for verdict in verify(self))
 
     def replan(self, after: int, lost: dict[str, Sequence[Charge]] | None = None) -> Plan:
         """A new plan for the rounds after round `after`, from what is really spent by then.

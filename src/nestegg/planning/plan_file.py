@@ -15,7 +15,7 @@ from nestegg.checks import one_of
 from nestegg.errors import InputError, VerificationError
 from nestegg.files import write_atomically
 from nestegg.planning.budget import Budget, Group, check_federation
-from nestegg.planning.methods import checked_charge
+from nestegg.planning.consistency import check_orders, checked_charge
 from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, FORMAT, METHODS, GroupPlan, Plan
 from nestegg.schema import Section, read
 
@@ -98,14 +98,7 @@ def _to_plan(record: _PlanRecord, source: str) -> Plan:
     one_of(f"{source}: method", record.method, METHODS)
     one_of(f"{source}: composition", record.composition, COMPOSITIONS)
     one_of(f"{source}: accountant", record.accountant, ACCOUNTANTS)
-    orders = np.array(record.orders)
-    if (
-        not np.all(np.isfinite(orders) & (orders > 1.0))
-        or not np.all(np.diff(orders) > 0.0)
-        or (record.accountant == "rdp" and not orders.size)
-        or (record.accountant == "renyi" and orders.size > 1)
-    ):
-        raise InputError(f"{source}: orders must be numbers above 1 that rise, for accountant = 'renyi' one at most.")
+    check_orders(f"{source}: orders", record.accountant, record.orders)
     if any(len(getattr(record, name)) != record.rounds for name in ("mean_sampling_rate", "round_noise_multiplier")):
         raise InputError(f"{source}: rounds = {record.rounds} must be the length of every row.")
     try:

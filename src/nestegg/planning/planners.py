@@ -149,6 +149,10 @@ def shaped(
     guess = first_guess(spending_rate, np.sum(counts / np.square(levels)), budget, delta)
     scale = _reachable(smallest_root(total, budget, guess, accountant.rtol), groups)
     sigma = scale[:, None] * relative
+    if sigma.max() > MAX_NOISE:
+        raise InputError(
+            f"shape: a round would have noise_multiplier = {sigma.max():g}; at most {MAX_NOISE:g} is allowed."
+        )
     return with_noise(sigma, np.full(sigma.shape, spending_rate), delta, accountant, already_spent)
 
 

@@ -7,21 +7,30 @@ from typing import Any
 
 from nestegg.config import Config, changed, check_method_keys
 from nestegg.errors import InputError
+from nestegg.identity import config_digest
 from nestegg.ledger import RunBooks
 from nestegg.planning import Plan
 from nestegg.roster import make_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
-from nestegg.runs.task import OnRound, Say, Task, check_arithmetic, config_digest, resolved
+from nestegg.runs.task import OnRound, Say, Task, check_arithmetic, resolved
 from nestegg.training import AdaptiveClipping
 
 __all__ = ["RunFolder", "Task", "replan_run", "resume_run", "rounds_left", "start_run"]
 
 
 def start_run(
-    config: Config, folder: Path, on_round: OnRound = lambda report: None, say: Say = lambda sentence: None
+    config: Config,
+    folder: Path,
+    on_round: OnRound = lambda report: None,
+    say: Say = lambda sentence: None,
+    *,
+    charts: bool = False,
 ) -> dict[str, Any]:
-    """Train by a configuration and write a run folder, which must not exist yet; returns its summary."""
+    """Train by a configuration and write a run folder, which must not exist yet; returns its summary.
+
+    The charts are in the run's page; they are also PNG and SVG files if asked for.
+    """
     check_method_keys(config)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or resume it with --resume.")
@@ -32,20 +41,25 @@ def start_run(
     run = RunFolder(folder)
     run.create(config, plan)
     with run.locked(), paying(config, folder, plan) as payment:
-        return task.run(run, payment, on_round, say)
+        return task.run(run, payment, on_round, say, charts=charts)
 
 
 def resume_run(
-    folder: Path, on_round: OnRound = lambda report: None, say: Say = lambda sentence: None
+    folder: Path,
+    on_round: OnRound = lambda report: None,
+    say: Say = lambda sentence: None,
+    *,
+    charts: bool = False,
 ) -> dict[str, Any]:
-    """Go on where a run stopped; of a run that is complete, return the summary."""
+    """Go on where a run stopped; of a run that is complete, draw the charts if asked for, and return the summary."""
     run, config, plan = _opened(folder)
     with run.locked(), paying(config, folder, plan) as payment:
         _reconcile(run, config, plan, payment, say)
         saved = run.load_checkpoint()
-        if saved is not None and saved.facts["round"] == payment.plan.rounds and (summary := run.summary()) is not None:
+        is_trained = saved is not None and saved.facts["round"] == payment.plan.rounds
+        if is_trained and not charts and (summary := run.summary()) is not None:
             return summary
-        return Task(config, payment.plan).run(run, payment, on_round, say)
+        return Task(config, payment.plan).run(run, payment, on_round, say, charts=charts)
 
 
 def replan_run(folder: Path, say: Say = lambda sentence: None) -> Plan:
