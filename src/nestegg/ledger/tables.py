@@ -145,9 +145,9 @@ def other_spellings(connection: Connection) -> dict[str, int]:
     """The clients whose names are not in the form NFC, by that form. The chain has their names as they were written.
 
     Raises:
-        InputError: two clients have one name, in two spellings: they have two accounts, and nobody can say which counts.
+        InputError: two clients have one name, in two spellings: they have two accounts, nobody can say which counts.
     """
-    written = dict(connection.execute(select(clients.c.name, clients.c.client)).all())
+    written: dict[str, int] = dict(connection.execute(select(clients.c.name, clients.c.client)).all())
     found: dict[str, int] = {}
     for name, client in written.items():
         if unicodedata.is_normalized("NFC", name):
@@ -155,8 +155,9 @@ def other_spellings(connection: Connection) -> dict[str, int]:
         form = unicodedata.normalize("NFC", name)
         if (other := found.setdefault(form, written.get(form, client))) != client:
             raise InputError(
-                f"clients {min(client, other)} and {max(client, other)} are both {form!r}, in two spellings that Unicode "
-                "holds for the same: this ledger of version 1 gave them two accounts, and cannot be brought up to date."
+                f"clients {min(client, other)} and {max(client, other)} are both {form!r}, in two spellings that "
+                "Unicode holds for the same: this ledger of version 1 gave them two accounts, and cannot be "
+                "brought up to date."
             )
     return found
 
