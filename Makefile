@@ -7,12 +7,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo flower-demo test results bench soak format clean
+.PHONY: help demo flower-demo style check test results bench soak format clean
 
 help:
 	@echo "make demo     train six methods on embedded data and compare them; a run refused for lack of budget"
 	@echo "make flower-demo  a SuperLink and four SuperNodes on loopback over TLS, ten rounds, three budgets, the accounts"
-	@echo "make test     style, types, architecture and tests"
+	@echo "make check    style, types, architecture and the fast tests: what to run while you work"
+	@echo "make test     the same, all other tests, and how much of the package they cover: what must pass"
 	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes docs/results.md"
 	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
 	@echo "make soak     a thousand kill -9, a million clients, and a Flower federation killed at every step; takes an hour"
@@ -60,12 +61,20 @@ flower-demo: $(VENV)/flower
 	@rm -rf flower-demo
 	@$(BIN)/python examples/flower/demo.py flower-demo
 
-test: $(VENV)/full
+# A process of tests for each core, and a thread for each process: more would wait for one another.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20
+
+style: $(VENV)/full
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest --numprocesses auto --dist worksteal --durations 20
+
+check: style
+	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow"
+
+test: style
+	$(PYTEST) --cov
 
 results: $(VENV)/base
 	@$(BIN)/nestegg reproduce all --scale cpu

@@ -19,12 +19,14 @@ from nestegg.cli import main
 from nestegg.data import load_dataset, partition
 from nestegg.training import kernel
 
+from .examples import slow
 from .postgres import Server, find_binaries
 
 # A gate must not depend on luck: there hypothesis draws the same examples every time. Elsewhere it hunts.
+# Who waits for `make check` gets few examples, the same ones every time.
 settings.register_profile("gate", derandomize=True)
-if os.environ.get("CI"):
-    settings.load_profile("gate")
+settings.register_profile("quick", derandomize=True, max_examples=20)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("gate" if os.environ.get("CI") else "default"))
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "fashion-mnist.toml"
 
@@ -77,7 +79,7 @@ def postgres() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", *slow("postgresql")])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty database of either kind."""
     if request.param == "sqlite":

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opacus.accountants import PRVAccountant
 from opacus.accountants.analysis.gdp import eps_from_mu
@@ -29,6 +29,7 @@ from nestegg.accounting import (
     smallest_noise,
 )
 
+from .examples import examples
 from .oracles import epsilon_from_below, epsilon_from_rdp, gaussian_delta, gaussian_epsilon, rdp_by_quadrature
 
 DELTA = 1e-5
@@ -110,7 +111,7 @@ class TestRdp(AccountantContract):
         best = (self.accountant.spend(0.9, noise) * rounds).best_order(DELTA)[0]
         assert 0 < best < len(ORDERS) - 1
 
-    @settings(deadline=None, max_examples=60)
+    @examples(60)
     @given(
         charges=st.lists(
             st.tuples(st.floats(0.01, 1.0), st.floats(0.5, 50.0), st.integers(1, 50)), min_size=1, max_size=5
@@ -137,7 +138,7 @@ class TestRdp(AccountantContract):
     def test_reference(self) -> None:
         assert self.epsilon(Charge(0.9, 2.4255, 25)) == pytest.approx(9.994, abs=5e-4)
 
-    @settings(deadline=None, max_examples=40)
+    @examples(40)
     @given(
         q=st.floats(0.001, 1.0), count=st.integers(1, 2000), target=st.floats(0.05, 200.0), delta=st.floats(1e-9, 1e-2)
     )
@@ -182,7 +183,7 @@ class TestRenyi(AccountantContract):
         oracle = 25 * order / (2 * noise**2) if q == 1.0 else 25 * rdp_by_quadrature(q, noise, order)
         assert self.epsilon(Charge(q, noise, 25)) == pytest.approx(epsilon_from_rdp([order], [oracle], DELTA), rel=1e-9)
 
-    @settings(deadline=None, max_examples=50)
+    @examples(50)
     @given(
         epsilon=st.floats(0.01, 300.0), delta=st.floats(1e-12, 0.1), q=st.floats(0.01, 1.0), sigma=st.floats(0.3, 30)
     )
@@ -214,7 +215,7 @@ class TestGaussian(AccountantContract):
             true_delta = gaussian_delta(mu, epsilon)
             assert true_delta <= float(spent.delta(epsilon)[0]) <= true_delta * (1.0 + 1e-6)
 
-    @settings(deadline=None, max_examples=40)
+    @examples(40)
     @given(epsilon=st.floats(1e-3, 300.0), delta=st.floats(1e-15, 0.3))
     def test_the_allowance_is_safe_and_tight(self, epsilon: float, delta: float) -> None:
         allowed = gaussian_allowance(epsilon, delta)

@@ -148,6 +148,7 @@ def test_a_profile_says_where_the_time_goes() -> None:
     assert all(share >= 0.01 for share in found.operations.values())  # of two runs, so not quite shares
 
 
+@pytest.mark.slow
 def test_growth_is_measured_and_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growth, "SERIES", {"clients": ("clients", {5: growth._digits_like(5, 2)})})
     monkeypatch.setattr(growth, "ROUNDS", (1, 3))

@@ -91,6 +91,7 @@ def test_a_changed_plan_fails_to_verify_with_exit_code_1(run: Run, tmp_path: Pat
     assert (result.code, json.loads(result.out)["holds"]) == (1, False)
 
 
+@pytest.mark.slow
 def test_compare_shows_three_planners(run: Run, tmp_path: Path) -> None:
     result = run("plan", config(tmp_path, SHORT), "--compare")
     assert result.code == 0
@@ -232,6 +233,7 @@ def test_a_configuration_with_a_byte_order_mark(run: Run, tmp_path: Path) -> Non
     assert run("plan", path, "--json").code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
 def test_any_terminal_and_a_closed_pipe(encoding: str) -> None:
     command = [sys.executable, "-m", "nestegg", "plan", str(EXAMPLE)]

@@ -22,6 +22,8 @@ from nestegg.training import RoundReport
 from .power import durable
 
 ROOT = Path(__file__).parent.parent
+pytestmark = pytest.mark.slow
+
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 CONFIG = """
 [federation]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
@@ -25,6 +25,8 @@ from nestegg.data.adult import INPUTS, Categories, as_tensors, read_adult
 from nestegg.data.catalogue import FILES, VARIABLE, RemoteFile, find_folder, needed
 from nestegg.data.download import download, fetch
 from nestegg.data.formats import read_cifar_batch, read_idx
+
+from .examples import examples
 
 SHARED = [os.environ.get(VARIABLE, ""), str(Path(__file__).parents[2] / "shared" / "data")]
 COUNTS = {
@@ -255,7 +257,7 @@ def test_missing_data_says_what_to_bring(tmp_path: Path, monkeypatch: pytest.Mon
         assert words in str(error.value)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(
     kind=st.sampled_from(PARTITIONS),
     clients=st.integers(1, 40),

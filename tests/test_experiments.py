@@ -286,6 +286,7 @@ def test_cells_of_adult_from_before_its_public_scaling_do_not_count(cell: Cell, 
     assert store.get(config) is not None
 
 
+@pytest.mark.slow
 def test_processes_change_no_result(tmp_path: Path) -> None:
     configs = [config_of("table-accuracy", column=name) for name in ("fedavg", "idp-fedavg", "ours")]
     results = []

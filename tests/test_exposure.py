@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
 
@@ -19,6 +19,7 @@ from nestegg.planning import epsilon_text, exposures
 from nestegg.report.page import _plan_table
 
 from .conftest import ANY_LENGTH, EXAMPLE, GROUPS, Run
+from .examples import examples
 from .oracles import epsilon_from_rdp, gaussian_epsilon
 
 
@@ -69,7 +70,7 @@ def test_advantage_is_the_total_variation() -> None:
     assert often.excess < 0.0  # RDP leaves something over
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(
     others=st.lists(st.floats(0.5, 60.0), min_size=1, max_size=3),
     clients=st.integers(1, 1000),
@@ -97,6 +98,7 @@ def test_numbers_beyond_all_use_say_so() -> None:
     assert exposures(plan(ANY_LENGTH, 3, method="fedavg")) == ()
 
 
+@pytest.mark.slow
 def test_the_commands_show_it(run: Run, tmp_path: Path) -> None:
     config = tmp_path / "config.toml"
     text = (

@@ -191,6 +191,7 @@ def test_it_is_a_plain_sum_over_the_plans_denominator(tmp_path: Path) -> None:
     assert result.arrays["b.count"].numpy() == 3
 
 
+@pytest.mark.slow
 def test_everybody_is_drawn_by_itself_with_its_own_rate(tmp_path: Path) -> None:
     rounds = 30
     rates = {"strict": 0.1, "middle": 0.5, "open": 0.9}
@@ -229,6 +230,7 @@ def test_what_is_sent_and_what_is_told(tmp_path: Path) -> None:
     assert told["epsilon-middle"] == pytest.approx(plan.groups[1].epsilon_spent[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["reserve", "exchange", "save_checkpoint", "release", "append_line"])
 @pytest.mark.parametrize("after", [False, True])
 def test_a_server_that_dies_at_any_step_goes_on(

@@ -296,6 +296,7 @@ def _race(folder: Path, gate: Any, results: Any) -> None:
         results.put("refused")
 
 
+@pytest.mark.slow
 def test_of_two_processes_asked_for_the_same_round_one_trains(tmp_path: Path) -> None:
     guard_of(tmp_path).enrol(make_terms())
     spawn = multiprocessing.get_context("spawn")

@@ -17,6 +17,8 @@ from nestegg import Ledger
 from nestegg.flower.enrolment import Roster
 from nestegg.flower.loopback import Loopback
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parent.parent / "examples" / "flower"
 RAY = {
     "FLWR_TELEMETRY_ENABLED": "0",

@@ -13,7 +13,7 @@ import pytest
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, accounting, plan
@@ -21,6 +21,8 @@ from nestegg.accounting import compose
 from nestegg.errors import BudgetError
 from nestegg.ledger import Account, Ledger, RunBooks
 from nestegg.ledger.accounts import epsilon
+
+from .examples import examples, slow
 
 NAMES = ("ada", "bob", "cleo", "dan")
 LIFE = {name: Budget(epsilon) for name, epsilon in zip(NAMES, (6.0, 6.0, 12.0, 12.0), strict=True)}
@@ -296,7 +298,7 @@ def test_a_checkpoints_plan_that_cannot_be_the_runs_is_refused_without_a_trace(u
         ledger.verify()
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+@pytest.mark.parametrize("accountant", ["rdp", *slow("pld")])
 def test_lost_rounds_are_planned_around(url: str, accountant: str) -> None:
     with begun(url, two_groups(accountant=accountant), LIFE | {"ada": Budget(5.0)}) as (ledger, books):
         spend(books, 5)
@@ -338,7 +340,8 @@ def test_a_reserved_round_stays_as_it_was_when_the_rest_is_planned_anew(url: str
         assert ledger.account("bob").epsilon < 5.0  # of the same group, so with the same noise
 
 
-@settings(max_examples=20, deadline=None)
+@pytest.mark.slow
+@examples(20)
 @given(data=st.data())
 def test_nobody_goes_over_whatever_happens(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Runs with any groups, methods and rules, interleaved, crashed, rewound, re-planned and left by clients."""

@@ -19,6 +19,7 @@ from nestegg.runs import RunFolder, resume_run, start_run
 from nestegg.training import RoundReport
 
 from .conftest import Run
+from .examples import slow
 from .test_ledger import begun, spend
 from .test_runs import config as plain_config
 
@@ -43,7 +44,7 @@ def lifetimes(folder: Path, factor: float = 1.3) -> Path:
     return path
 
 
-@pytest.mark.parametrize("method", ["spend-as-you-go", "adaptive-clipping", "shaped"])
+@pytest.mark.parametrize("method", ["spend-as-you-go", *slow("adaptive-clipping", "shaped")])
 def test_a_second_run_is_refused_and_then_planned_anew(method: str, run: Run, tmp_path: Path) -> None:
     settings = config(tmp_path, method)
     assert run("ledger", "budgets", "import", lifetimes(tmp_path)).out.startswith(
@@ -93,6 +94,7 @@ def test_runs_and_plans_anew_in_fixed_accounts_say_what_they_rest_on(run: Run, t
     assert (planned.code, sentence in " ".join(planned.err.split())) == (0, True)
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_own_ledger_where_none_is_named(run: Run, tmp_path: Path) -> None:
     assert run("run", plain_config(tmp_path), "--out", "alone").code == 0
     name = load_config("alone/config.toml").ledger.run
@@ -186,6 +188,7 @@ def test_a_copy_of_a_run_cannot_release_what_the_original_has(tmp_path: Path) ->
         resume_run(Path("copy"))
 
 
+@pytest.mark.slow
 def test_planning_anew_while_a_run_goes_on_stops_it(run: Run, tmp_path: Path) -> None:
     """What is charged is what was used: the next round waits for the new plan."""
 
@@ -228,6 +231,7 @@ def test_a_result_that_was_never_released_does_not_lie_about(tmp_path: Path) -> 
     assert said == ["rounds.jsonl has lost 1 of its lines: the report will have gaps."]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["what?run", "p%41x#", "[bold]", "Zoë ⚖"])
 def test_folders_may_have_any_name(name: str, run: Run, tmp_path: Path) -> None:
     assert run("run", plain_config(tmp_path), "--out", name).code == 0
@@ -363,6 +367,7 @@ def test_configurations_whose_ledger_cannot_be_used(run: Run, tmp_path: Path) ->
     assert not Path("r").exists()
 
 
+@pytest.mark.slow
 def test_compare_uses_the_ledger_too(run: Run, tmp_path: Path) -> None:
     run("ledger", "budgets", "import", lifetimes(tmp_path, factor=5.0))
     refused = run("compare", config(tmp_path), "--methods", "exact,fedavg", "--seeds", 1, "--out", "c")

@@ -60,6 +60,7 @@ def drawn(dom: str) -> int:
     return len(re.findall(r'<div id="chart-[^>]*data-drawn="interactive"', dom))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["report", "reproduction"])
 def test_every_chart_is_drawn_and_the_console_is_silent(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
@@ -77,6 +78,7 @@ def test_every_chart_is_drawn_and_the_console_is_silent(
         assert re.search(r'class="mark-(line|rect|symbol|rule) role-mark', curve)
 
 
+@pytest.mark.slow
 def test_the_browser_would_notice(tmp_path: Path) -> None:
     broken = Picture("<svg></svg>", {"mark": "line", "encoding": {"x": {"field": "x", "type": "nonsense"}}, "data": {}})
     (tmp_path / "page.html").write_text(make_page("Broken", "", [Part("One", "", [broken])]))
@@ -85,6 +87,7 @@ def test_the_browser_would_notice(tmp_path: Path) -> None:
     assert drawn(visited.dom) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["report", "reproduction"])
 def test_a_page_is_one_file_with_contents_and_no_links_out(name: str, request: pytest.FixtureRequest) -> None:
     page: Path = request.getfixturevalue(name)
@@ -100,6 +103,7 @@ def test_a_page_is_one_file_with_contents_and_no_links_out(name: str, request: p
     assert text.count("<thead>") == text.count("<table>") > 0  # heads come again on each printed sheet
 
 
+@pytest.mark.slow
 def test_a_charts_title_is_a_question_and_its_axes_have_names(reproduction: Path) -> None:
     sources = re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', reproduction.read_text(), re.DOTALL)
     for source in sources:
@@ -113,7 +117,12 @@ def test_a_charts_title_is_a_question_and_its_axes_have_names(reproduction: Path
 
 def test_scripts_are_bundled_once_and_do_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled: list[str] = []
-    monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet: bundled.append(snippet) or "let vega;")
+
+    def bundle(snippet: str) -> str:
+        bundled.append(snippet)
+        return "let vega;"
+
+    monkeypatch.setattr("vl_convert.javascript_bundle", bundle)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert [chart_scripts(), chart_scripts()] == ["let vega;"] * 2
     assert len(bundled) == 1

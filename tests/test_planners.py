@@ -10,7 +10,7 @@ import dp_accounting
 import numpy as np
 import pytest
 from dp_accounting.rdp import RdpAccountant as GooglesRdpAccountant
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
 
@@ -29,6 +29,7 @@ from nestegg.planning import SHAPES, Standing, epsilon_by_pld, judged, replanned
 from nestegg.planning.judge import epsilons
 
 from .conftest import ANY_LENGTH, GROUPS
+from .examples import examples
 from .oracles import epsilon_from_rdp, gaussian_epsilon, spend_as_you_go_by_bisection
 
 GROUP = st.builds(
@@ -73,7 +74,7 @@ def test_exact_planner_agrees_with_plain_python() -> None:
     assert made.groups[0].noise_multiplier == pytest.approx(expected, rel=1e-8)
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(groups=FEDERATION, composition=st.sampled_from(["exact", "paper"]))
 def test_nobody_overspends_after_any_round(groups: list[Group], composition: str) -> None:
     made = plan(groups, rounds=12, composition=composition)
@@ -86,7 +87,7 @@ def test_nobody_overspends_after_any_round(groups: list[Group], composition: str
             assert spent[-1] >= 0.999 * row.group.budget.epsilon
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(groups=FEDERATION)
 def test_theorem_1_holds_for_exact_plans(groups: list[Group]) -> None:
     """Noise never rises; the Rényi spending of a round never falls while saving and is constant while spending."""
@@ -101,7 +102,7 @@ def test_theorem_1_holds_for_exact_plans(groups: list[Group]) -> None:
         assert np.all(np.diff(spent, axis=0) >= -1e-6 * spent[:-1])
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(groups=FEDERATION, clip=st.floats(0.1, 1000.0))
 def test_every_client_faces_its_own_noise_multiplier(groups: list[Group], clip: float) -> None:
     """The heart of the system: c_n σ_n = c σ for everyone, the mean clip norm is c, and q^t averages over clients."""
@@ -280,6 +281,7 @@ def test_shaped_noise_keeps_its_shape_and_spends_everything(shape: str | list[fl
     made.verify()
 
 
+@pytest.mark.slow
 def test_replanning_an_undisturbed_plan_changes_nothing(exact: Plan) -> None:
     for after in (0, 5, 12, 13, 24):
         rest = exact.replan(after)
@@ -336,7 +338,7 @@ def test_many_groups_are_planned_as_one_by_one() -> None:
     assert made.orders == ORDERS
 
 
-@settings(deadline=None, max_examples=25)
+@examples(25)
 @given(
     rate=st.floats(-2.0, 0.0).map(lambda x: 10.0**x),
     slowness=st.floats(0.001, 1.0),

@@ -106,6 +106,7 @@ def test_a_run_does_not_go_on_with_other_data(run: Run, tmp_path: Path, monkeypa
     assert run("run", "--resume", folder).code == 0
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_keyed_so_that_nobody_can_try_data_against_it(tmp_path: Path) -> None:
     first, second = (run_of(tmp_path, True, name) / "private" / "fingerprint.json" for name in "ab")
     assert json.loads(first.read_text())["digest"] != json.loads(second.read_text())["digest"]

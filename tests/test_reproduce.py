@@ -20,6 +20,7 @@ from nestegg.experiments.definition import load, names
 from .conftest import Run
 
 
+@pytest.mark.slow
 def test_everything_at_smoke_scale_and_again_from_its_cells(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +77,7 @@ def lines_until(process: subprocess.Popen[str], start: str) -> list[str]:
     return said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_killed_run_goes_on_with_the_next_cell(run: Run, tmp_path: Path, jobs: int) -> None:
     with reproducing(tmp_path, jobs) as process:
@@ -92,6 +94,7 @@ def test_a_killed_run_goes_on_with_the_next_cell(run: Run, tmp_path: Path, jobs:
     assert all(path.stat().st_mtime_ns == written for path, written in done.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_interruption_keeps_what_is_done(tmp_path: Path, jobs: int) -> None:
     with reproducing(tmp_path, jobs) as process:

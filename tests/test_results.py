@@ -30,6 +30,7 @@ def results() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_the_page_is_made_from_the_committed_cells(results: ModuleType) -> None:
     text = results.PAGE.read_text()
     assert results.refreshed(text, results.outcomes()) == text

@@ -21,6 +21,7 @@ from nestegg.runs import resume_run, start_run
 from nestegg.training import RoundReport
 
 from .conftest import Run
+from .examples import slow
 
 CONFIG = """
 [federation]
@@ -42,7 +43,7 @@ name = "open"
 share = 0.5
 epsilon = 30.0
 """
-METHODS = ("fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "spend-as-you-go", "shaped")
+OTHERS = ("fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "shaped")
 
 
 def config(folder: Path, method: str = "spend-as-you-go", key: str = "", line: str = "") -> Path:
@@ -53,7 +54,7 @@ def config(folder: Path, method: str = "spend-as-you-go", key: str = "", line: s
     return path
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["spend-as-you-go", *slow(*OTHERS)])
 def test_a_run_writes_everything(method: str, tmp_path: Path) -> None:
     folder = tmp_path / "out" / "run"
     summary = start_run(load_config(config(tmp_path, method)), folder)
@@ -85,6 +86,7 @@ def test_a_run_writes_everything(method: str, tmp_path: Path) -> None:
     assert [group["name"] for group in written["groups"]] == ["strict", "open"]
 
 
+@pytest.mark.slow
 def test_resuming_gives_the_same_model_bit_for_bit(tmp_path: Path) -> None:
     for method in ("spend-as-you-go", "adaptive-clipping"):
         whole, broken = tmp_path / f"{method}-whole", tmp_path / f"{method}-broken"
@@ -105,6 +107,7 @@ def test_resuming_gives_the_same_model_bit_for_bit(tmp_path: Path) -> None:
         assert len((broken / "rounds.jsonl").read_text().splitlines()) == 6
 
 
+@pytest.mark.slow
 def test_kill_9_at_random_moments_leaves_a_folder_that_can_go_on(tmp_path: Path) -> None:
     settings = config(tmp_path)
     start_run(load_config(settings), tmp_path / "whole")
@@ -169,6 +172,7 @@ def test_charts_are_files_only_where_asked_for(run: Run, tmp_path: Path) -> None
     assert (tmp_path / "f" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_compare_from_the_command_line(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "c"
     result = run("compare", config(tmp_path), "--methods", "fedavg,paper,exact-smallest", "--seeds", 2, "--out", folder)

@@ -7,12 +7,13 @@ import warnings
 import numpy as np
 import pytest
 from dp_accounting.rdp import rdp_privacy_accountant
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
 
 from nestegg.accounting import ORDERS, rdp
 
+from .examples import examples
 from .oracles import rdp_by_binomials, rdp_by_quadrature
 
 RATES = st.one_of(
@@ -37,13 +38,13 @@ def test_agrees_with_quadrature_at_the_edges(q: float, sigma: float, alpha: floa
     assert rdp(q, sigma, [alpha])[0] == pytest.approx(rdp_by_quadrature(q, sigma, alpha), rel=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(q=RATES.filter(lambda q: 1e-12 <= q < 1.0), sigma=NOISES, alpha=st.sampled_from([2, 3, 7, 11, 64, 256, 1024]))
 def test_agrees_with_the_finite_sum_at_whole_orders(q: float, sigma: float, alpha: int) -> None:
     assert rdp(q, sigma, [alpha])[0] == pytest.approx(rdp_by_binomials(q, sigma, alpha), rel=1e-8)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(
     q=st.lists(RATES, min_size=1, max_size=4),
     sigma=NOISES,

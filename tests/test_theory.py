@@ -6,7 +6,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nestegg import InputError
@@ -17,6 +17,7 @@ from nestegg.planning.theory import (
     rdp_per_round,
 )
 
+from .examples import examples
 from .oracles import rdp_per_round_by_recursion
 
 HORIZON = st.integers(1, 60).flatmap(lambda rounds: st.tuples(st.just(rounds), st.integers(1, rounds)))
@@ -62,7 +63,7 @@ def test_theorems_2_and_3_bound_the_bias_of_the_mechanism(seed: int, rho: float)
     assert np.linalg.norm(expected) <= bias_bound_random_budgets(moments, q, c, rho)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     pairs=st.lists(st.tuples(st.floats(0.01, 1.0), st.floats(0.01, 10.0)), min_size=1, max_size=6),
     rho=st.floats(1.1, 4.0),
