@@ -164,7 +164,7 @@ def test_charts_are_files_only_where_asked_for(run: Run, tmp_path: Path) -> None
     assert run("run", "--resume", folder, "--charts").code == 0  # of a run that is complete, too
     for kind in ("png", "svg"):
         assert {path.stem for path in folder.glob(f"*.{kind}")} == drawn
-    assert ((folder / "report.html").read_text(), (folder / "model.safetensors").read_bytes()) == (page, model)
+    assert (folder / "model.safetensors").read_bytes() == model
     assert run("run", config(tmp_path, "fedavg"), "--out", tmp_path / "f", "--charts").code == 0
     assert (tmp_path / "f" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
