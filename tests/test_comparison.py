@@ -139,7 +139,7 @@ def test_the_page_has_a_table_and_bands(run: Run, tmp_path: Path, whole: Path) -
     run("compare", config(tmp_path), "--methods", METHODS, "--seeds", 2, "--out", whole, "--resume", "--jobs", 1)
     page = whole / "comparison.html"
     text = page.read_text()
-    for words in ("not for release", "gap to FedAvg", "± std", "seeds 0 to 1", "Bands reach from the lowest"):
+    for words in ("not for release", "gap to FedAvg", "± std", "Seeds 0 to 1", "Bands reach from the lowest"):
         assert words in text
     assert "not for release" in (whole / "comparison.svg").read_text()
     browser = find_browser()

@@ -71,10 +71,12 @@ def _summary(curves: Curves) -> list[tuple[str, str, str, int]]:
 def _page(curves: Curves, dataset: str, first_seed: int, note: str | None, picture: Picture) -> str:
     seeds, rounds = next(iter(curves.values())).shape
     warning = f'<p class="note">{escape(note.capitalize())}.</p>' if note else ""
-    best = max(curves, key=lambda method: float(curves[method][:, -1].mean()))
-    numbers = facts([("methods", str(len(curves))), ("seeds", str(seeds)), ("rounds", str(rounds)), ("ahead", best)])
-    which = f"seeds {first_seed} to {first_seed + seeds - 1}" if seeds > 1 else f"seed {first_seed}"
-    how = f"<p>With each of {which}, all methods have the same partition of the data and the same initial model.</p>"
+    private = [method for method in curves if method != "fedavg"]
+    best = max(private, key=lambda method: float(curves[method][:, -1].mean()), default="–")
+    counts = [("methods", len(curves)), ("seeds", seeds), ("rounds", rounds)]
+    numbers = facts([*((name, str(count)) for name, count in counts), ("most accurate with privacy", best)])
+    which = f"Seeds {first_seed} to {first_seed + seeds - 1}" if seeds > 1 else f"Seed {first_seed}"
+    how = f"<p>{which}. With one seed, all methods have the same partition of the data and the same first model.</p>"
     band = " Bands reach from the lowest seed to the highest." if seeds > 1 else ""
     parts = [
         Part(
