@@ -7,7 +7,7 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,9 +16,11 @@ from nestegg.cli import ledger_content, tables
 from nestegg.config import Config, ledger_of, load_config
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
-from nestegg.ledger import RULES, Change, Ledger
 from nestegg.planning import Budget, judged
 from nestegg.planning.clients import read_budgets
+
+if TYPE_CHECKING:
+    from nestegg.ledger import Ledger
 
 app = typer.Typer(name="ledger", help="What every client has spent, over all runs.", no_args_is_help=True)
 budgets = typer.Typer(name="budgets", help="Lifetime budgets of clients.", no_args_is_help=True)
@@ -38,7 +40,7 @@ Rule = Annotated[
     str | None,
     typer.Option(
         "--account",
-        metavar="|".join(RULES),
+        metavar="fixed|renyi|gaussian",
         help="How new accounts are kept. renyi, the default: plans may depend on earlier results, at a price; "
         "gaussian: the same at none, for clients sampled with rate 1 in every round; fixed: plans depend on no result.",
     ),
@@ -61,7 +63,7 @@ def show(
     """Show runs and accounts: budgets, what is spent, what is left, and who changed a budget and why."""
     if client is not None and run is not None:
         raise InputError("give either --client or --run.")
-    with Ledger(_where(place), read_only=True) as ledger:
+    with _opened(place, read_only=True) as ledger:
         if client is not None:
             content, shown = ledger_content.client_content(ledger, client)
         elif run is not None:
@@ -89,7 +91,7 @@ def set_budget(
 ) -> None:
     """Give a client a lifetime budget, or another one."""
     given = {client: Budget(epsilon, delta)}
-    with Ledger(_where(place)) as ledger:
+    with _opened(place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
         rule = ledger.account(client).rule
     _say(f"{client} may spend ε = {epsilon:g} at δ = {delta:g}; {rule.sentence}.")
@@ -108,7 +110,7 @@ def import_budgets(
 ) -> None:
     """Give many clients their lifetime budgets: all of them, or, if a line is wrong, none."""
     given = read_budgets(file, delta)
-    with Ledger(_where(place)) as ledger:
+    with _opened(place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
         kept = dict.fromkeys(one.rule.name for one in ledger.accounts())
     _say(f"{len(given)} clients have their budgets. Accounts are kept by the rule {' or '.join(kept)}.")
@@ -122,7 +124,7 @@ def withdraw(
     place: Place = DEFAULT,
 ) -> None:
     """Let a client withdraw, for good: it is in no new run, and its open ones go on without it."""
-    with Ledger(_where(place)) as ledger:
+    with _opened(place) as ledger:
         ledger.withdraw(client, reason, author)
         open_ = [part.run for part in ledger.account(client).parts]
     _say(f"{client} has withdrawn: it pays for no further round. Runs it is in: {', '.join(open_) or 'none'}.")
@@ -136,7 +138,7 @@ def verify(
     place: Place = DEFAULT,
 ) -> None:
     """Walk the whole chain and recompute every account; prints the head, which is worth noting down elsewhere."""
-    with Console(stderr=True).status("Reading the log …"), Ledger(_where(place), read_only=True) as ledger:
+    with Console(stderr=True).status("Reading the log …"), _opened(place, read_only=True) as ledger:
         position, accounts = ledger.verify(head)
         runs = ledger.history().runs.values()
     clients = sum(account.clients for account in accounts)
@@ -163,13 +165,15 @@ def export(
         raise InputError(f"{file} must end in .csv or .jsonl.")
     if accounts and changes:
         raise InputError("give either --accounts or --budgets.")
-    with Ledger(_where(place), read_only=True) as ledger:
+    with _opened(place, read_only=True) as ledger:
         rows: Iterable[dict[str, Any]] = ledger.charges()
         columns: Sequence[str] = CHARGE_COLUMNS
         if accounts:
             rows = ({"client": name, **ledger_content.numbers_of(one)} for name, one in ledger.clients())
             columns = ACCOUNT_COLUMNS
         elif changes:
+            from nestegg.ledger import Change
+
             rows, columns = (change._asdict() for change in ledger.changes()), Change._fields
         write_atomically(file, _csv(columns, rows) if file.suffix == ".csv" else _lines(rows))
     _say(f"Written to {file}.")
@@ -181,7 +185,7 @@ def migrate(place: Place = DEFAULT) -> None:
     where = _where(place)
     if isinstance(where, Path) and not where.exists():
         raise InputError(f"{where} does not exist.")
-    Ledger(where).close()
+    _opened(place).close()
     _say("The ledger is up to date.")
 
 
@@ -197,7 +201,7 @@ def replan(
 
         plan = replan_run(folder, lambda sentence: Console(stderr=True, soft_wrap=True).print(sentence, markup=False))
     else:
-        with Ledger(_where(place)) as ledger:
+        with _opened(place) as ledger:
             plan = ledger.books(run).replan()
     console = Console()
     console.print(tables.groups_table(plan))
@@ -212,9 +216,15 @@ def backup(
     place: Place = DEFAULT,
 ) -> None:
     """Copy the ledger as it is now into a file that is a ledger itself; runs go on meanwhile."""
-    with Ledger(_where(place), read_only=True) as ledger:
+    with _opened(place, read_only=True) as ledger:
         ledger.backup(file)
     _say(f"Written to {file}.")
+
+
+def _opened(place: str, read_only: bool = False) -> Ledger:
+    from nestegg.ledger import Ledger  # databases are slow to import; other commands do without them
+
+    return Ledger(_where(place), read_only=read_only)
 
 
 def _where(place: str) -> str | Path:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from nestegg.cli import ledger_tables
-from nestegg.ledger import Account, Change, Ledger, RunState
+
+if TYPE_CHECKING:
+    from nestegg.ledger import Account, Change, Ledger, RunState
 
 Content = tuple[dict[str, Any], list[Table]]
 
