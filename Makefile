@@ -24,7 +24,7 @@ $(VENV)/base: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || python3 -m venv $(VENV)
 	@echo "Installing nestegg into $(VENV) …"
 	@$(PIP) torch
-	@$(PIP) --editable .
+	@$(PIP) --editable '.[train,ledger,charts]'
 	@touch $@
 
 $(VENV)/flower: $(VENV)/base

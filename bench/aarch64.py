@@ -6,13 +6,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nestegg.mechanism import BELOW
 from nestegg.training import kernel
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
@@ -54,7 +57,7 @@ class Case:
         units, clients, size = self.network.units, len(SIZES), len(self.model)
         shape = [clients, SETTINGS.epochs, SETTINGS.batch, len(units) - 1, self.network.tanh, len(self.edges) - 1]
         whole = [*shape, *self.samples.shape, size, *units, *range(clients), *SIZES, *self.starts, *self.edges, KEY]
-        real = [*self.norms, SETTINGS.rate, SETTINGS.momentum, kernel.BELOW, STEP]
+        real = [*self.norms, SETTINGS.rate, SETTINGS.momentum, BELOW, STEP]
         given = np.array(whole, np.int64).tobytes() + np.array(real).tobytes()
         given += self.model.numpy().tobytes() + self.samples.numpy().tobytes()
         out = subprocess.run([EMULATOR, str(program)], input=given, capture_output=True, check=True).stdout
@@ -83,7 +86,8 @@ def main() -> int:
         subprocess.run([COMPILER, *FLAGS, str(source), "-o", str(program), "-lm"], check=True)
         for network in NETWORKS:
             case = Case(network)
-            both = zip(case.here(compiled), case.there(program), strict=True)
+            here, there = case.here(compiled), case.there(program)
+            both: Iterator[tuple[NDArray[Any], NDArray[Any]]] = zip(here, there, strict=True)
             same = all(np.isfinite(a).all() and a.tobytes() == b.tobytes() for a, b in both)
             failures += not same
             name = "-".join(map(str, network.units)) + (" with tanh" if network.tanh else "")

@@ -44,7 +44,8 @@ class Trial:
 
     def start(self, **config: str | float) -> subprocess.Popen[str]:
         """Start a run."""
-        given = {"folder": str(self.folder), "rounds": ROUNDS} | {k.replace("_", "-"): v for k, v in config.items()}
+        given: dict[str, str | float] = {"folder": str(self.folder), "rounds": ROUNDS}
+        given |= {k.replace("_", "-"): v for k, v in config.items()}
         return self.federation.run(APP, given, self.folder / f"flwr{time.time()}.log")
 
     def wait_for(self, name: str) -> None:

@@ -25,6 +25,7 @@ import torch
 from nestegg import report, runs
 from nestegg.config import load_config
 from nestegg.ledger import Ledger, books
+from nestegg.mechanism import Lattice
 from nestegg.runs import folder as files
 from nestegg.training import RoundReport, loop, workers
 
@@ -56,7 +57,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "within a transaction": (books, "append"),
     "sample": (loop.Federation, "cohort"),
     "train": (workers.Clipping, "sum"),
-    "noise": (loop.Lattice, "noise"),
+    "noise": (Lattice, "noise"),
     "write the checkpoint": (files.RunFolder, "save_checkpoint"),
     "release": (books.RunBooks, "release"),
     "write the line": (files.RunFolder, "append_line"),
@@ -102,7 +103,7 @@ def soak(url: Callable[[], str], kills: int, seed: int, place: Path, show: Calla
             if finished:
                 duration = max(0.9 * duration, time.monotonic() - began)
             elif os.WIFSIGNALED(status):
-                where = "at a random moment" if timed else f"{'after' if moment[1] else 'before'}: {moment[0]}"
+                where = "at a random moment" if moment is None else f"{'after' if moment[1] else 'before'}: {moment[0]}"
                 tally.kills[where] += 1
             else:
                 tally.faults.append(f"{home}: a try ended with exit code {os.WEXITSTATUS(status)}: {_errors(home)}")
@@ -141,7 +142,7 @@ def _train(home: Path, moment: tuple[str, bool, int] | None) -> NoReturn:
 
     for step, (owner, name) in STEPS.items():
         setattr(owner, name, probe(step, getattr(owner, name)))
-    report.write_report = lambda *_: None  # charts take long and come after everything
+    report.write_report = lambda *_, **__: None  # charts take long and come after everything
 
     def out(report: RoundReport) -> None:
         saved = files.RunFolder(home / "run").load_checkpoint()

@@ -108,7 +108,7 @@ class LocalGrid(ProcessGrid):
 
     def _answers(self, message: Message) -> list[Message]:
         partition = self.online[message.metadata.dst_node_id]
-        config = {"partition-id": partition, "num-partitions": len(self.online)}
+        config: dict[str, bool | float | int | str] = {"partition-id": partition, "num-partitions": len(self.online)}
         context = Context(1, message.metadata.dst_node_id, config, RecordDict(), {})
         question = Message(
             RecordDict(dict(message.content.items())), message.metadata.dst_node_id, message.metadata.message_type

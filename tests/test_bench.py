@@ -19,7 +19,7 @@ from nestegg.bench.peers.work import Work
 from nestegg.bench.process import Process
 from nestegg.bench.simulators import Setting, Simulator, python_of
 from nestegg.bench.works import RECIPES, Recipe, load_federation, random_clients, write_work
-from nestegg.cli import app
+from nestegg.cli.program import app
 from nestegg.errors import InputError
 from nestegg.training import LocalTraining
 

@@ -71,6 +71,10 @@ def test_out_saves_a_plan_that_verifies(run: Run, tmp_path: Path) -> None:
     assert verified.code == 0
     assert "at δ = 1e-05, by PLD" in verified.out
     assert "The plan holds: nobody is over budget" in verified.out
+    found, plan = json.loads(run("verify", path, "--json").out), load_plan(path)
+    assert (found["holds"], found["digest"], found["judge"]) == (True, plan.digest, "PLD")
+    assert [group["epsilon_spent"] for group in found["groups"]] == pytest.approx(plan.verify())
+    assert [group["epsilon"] for group in found["groups"]] == [row.group.budget.epsilon for row in plan.groups]
 
 
 def test_a_changed_plan_fails_to_verify_with_exit_code_1(run: Run, tmp_path: Path) -> None:
@@ -82,6 +86,8 @@ def test_a_changed_plan_fails_to_verify_with_exit_code_1(run: Run, tmp_path: Pat
     result = run("verify", path)
     assert result.code == 1
     assert "was changed after it was made" in result.err
+    result = run("verify", path, "--json")
+    assert (result.code, json.loads(result.out)["holds"]) == (1, False)
 
 
 def test_compare_shows_three_planners(run: Run, tmp_path: Path) -> None:

@@ -82,6 +82,11 @@ def test_json_lines(tmp_path: Path) -> None:
         ("client,epsilon\na,1\nb,ten\n", "line 3: epsilon = 'ten'"),
         ("client,epsilon\na,1\nb\n", "line 3: 1 values; the header has 2 columns"),
         ("client,epsilon,epsilon\na,1,30\n", "line 1: the column 'epsilon' is there 2 times"),
+        (
+            "client;epsilon\na;1,5\n",
+            "line 1: 'client;epsilon' has semicolons between its columns; there must be commas",
+        ),
+        ("client\tepsilon\na\t1\n", "has tabs between its columns"),
         ("client,epsilon,transition\na,1,1e300\n", "line 2: transition = '1e300'"),
         ("client,epsilon\na,1\na,2\n", "line 3: client = 'a' is there already, in line 2"),
         ("client,epsilon\n,1\n", "line 2: client is missing"),

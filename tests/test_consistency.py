@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from nestegg.planning import Standing, check_plan, replanned
 from nestegg.planning.consistency import clip_norms
 from nestegg.planning.judge import epsilons
 from nestegg.planning.plan_file import parse_plan
+from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics
 
 from .grid import small_plan
 
@@ -30,17 +32,17 @@ def row(name: str, value: object, group: int = 0, round_: int = 1) -> Callable[[
         values = list(getattr(made.groups[group], name))
         values[round_] = value
         rows = list(made.groups)
-        rows[group] = replace(rows[group], **{name: tuple(values)})
+        rows[group] = replace(rows[group], **{name: tuple(values)})  # type: ignore[arg-type]
         return replace(made, groups=tuple(rows))
 
     return change
 
 
-def first(made: Plan, **changes: object) -> Plan:
+def first(made: Plan, **changes: Any) -> Plan:
     return replace(made, groups=(replace(made.groups[0], **changes), *made.groups[1:]))
 
 
-def group(made: Plan, **changes: object) -> Plan:
+def group(made: Plan, **changes: Any) -> Plan:
     return first(made, group=replace(made.groups[0].group, **changes))
 
 
@@ -153,6 +155,34 @@ def test_a_ledger_puts_no_such_plan_in_force(tmp_path: Path) -> None:
         books = ledger.begin("monday", PLAN, ["ada", "bob", "eve"], [Budget(40.0)] * 3)
         with pytest.raises(InputError, match="clip_norm"):
             books._put_in_force(replace(PLAN, clip_norm=1.0), 0)
+
+
+def federation(made: Plan, learning_rate: float, unit: str = "gradient", **options: Any) -> Federation:
+    training = LocalTraining(learning_rate=learning_rate)
+    return Federation(made, nn.Linear(3, 2), CLIENTS, training, Mechanics(clip_unit=unit), **options)
+
+
+@pytest.mark.parametrize("method", ["idp-fedavg", "adaptive-clipping"])
+@pytest.mark.parametrize("rate", [1e-40, 1e40])
+def test_noise_without_a_lattice_is_refused_before_any_round(method: str, rate: float) -> None:
+    """A ledger is asked for a round once its federation is there: the charge would be written already."""
+    made = plan([one.group for one in PLAN.groups], 4, method=method)
+    federation(made, 0.1)
+    federation(made, rate, "update")  # no learning rate in its noise
+    with pytest.raises(InputError, match="the noise of a round"):
+        federation(made, rate)
+
+
+def test_the_last_round_has_its_lattice_too() -> None:
+    """A learning rate that falls takes the noise with it: here from twice the least there may be to a third of it."""
+    with pytest.raises(InputError, match="the noise of a round"):
+        federation(PLAN, 2.0**-99 / (PLAN.clip_norm * PLAN.round_noise_multiplier[0]))
+
+
+def test_bits_whose_noise_has_no_lattice_are_refused_before_any_round() -> None:
+    made = plan([one.group for one in PLAN.groups], 4, method="adaptive-clipping")
+    with pytest.raises(InputError, match="the noise of a round"):
+        federation(made, 0.1, adaptive=AdaptiveClipping(bit_noise=1e40))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "shaped"])

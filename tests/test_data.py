@@ -44,6 +44,11 @@ def real_folder(name: str) -> str:
 
 def test_digits_are_embedded() -> None:
     data, theirs = load_dataset("digits"), load_digits()
+    x, y = torch.from_numpy((theirs.images / 16.0).astype(np.float32))[:, None], torch.from_numpy(theirs.target)
+    train = torch.arange(len(y)) % 5 != 0
+    assert torch.equal(data.train_x, x[train])
+    assert torch.equal(data.train_y, y[train])
+    assert (data.train_x.dtype, data.train_y.dtype) == (torch.float32, torch.int64)
     assert np.array_equal(data.test_x[:, 0].numpy() * 16, theirs.images[::5])
     assert np.array_equal(data.test_y.numpy(), theirs.target[::5])
     assert (len(data.train_y), len(data.test_y), data.shape) == (1437, 360, (1, 8, 8))
@@ -133,7 +138,7 @@ def test_an_unknown_category_is_zero_in_all_its_inputs(tmp_path: Path) -> None:
 def idx(shape: tuple[int, ...], magic: bytes | None = None, size: int | None = None) -> bytes:
     header = magic or bytes([0, 0, 8, len(shape)])
     body = bytes(int(np.prod(shape)) if size is None else size)
-    return gzip.compress(header + b"".join(n.to_bytes(4, "big") for n in shape) + body)
+    return gzip.compress(header + b"".join(n.to_bytes(4, "big") for n in shape) + body, mtime=0)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +146,7 @@ def idx(shape: tuple[int, ...], magic: bytes | None = None, size: int | None = N
     [
         (b"", "not an IDX file"),
         (idx((2, 3, 3))[:20], "not a complete gzip file"),
-        (gzip.compress(b"\0\0"), "not an IDX file"),
+        (gzip.compress(b"\0\0", mtime=0), "not an IDX file"),
         (idx((2, 3, 3), magic=b"\0\0\x0d\x03"), "its magic is 00000d03"),
         (idx((4,)), "not an IDX file of bytes in 3 dimensions"),
         (idx((2, 3, 3), size=17), "has 33 bytes; its header says 34"),
@@ -229,7 +234,10 @@ def test_a_folder_that_was_named_is_the_only_one_looked_at(tmp_path: Path, monke
         (tmp_path / "there" / path).touch()
     monkeypatch.setenv(VARIABLE, str(tmp_path / "there"))
     assert find_folder("mnist", None) == tmp_path / "there"
-    with pytest.raises(InputError, match=r"was not found in \S*elsewhere\. Run"):
+    with pytest.raises(InputError, match=r"federation.data = '\S*elsewhere' is not a folder; it must be the one that"):
+        find_folder("mnist", str(tmp_path / "elsewhere"))
+    (tmp_path / "elsewhere").mkdir()
+    with pytest.raises(InputError, match=r"was not found in \S*elsewhere\. Run .* mnist --folder \S*elsewhere`, or"):
         find_folder("mnist", str(tmp_path / "elsewhere"))
 
 

@@ -37,7 +37,7 @@ def test_engines_agree(clients: Any, method: str, engine: str) -> None:
         while state.round < made.rounds:
             state, _ = world.step(state)
         ends.append(state.model)
-    assert torch.allclose(*ends, atol=2e-5)
+    assert torch.allclose(ends[0], ends[1], atol=2e-5)
 
 
 @pytest.mark.parametrize("engine", DENSE, indirect=True)
@@ -92,7 +92,8 @@ class Remembered:
     """An engine that gives back what clients did when they were alone."""
 
     def __init__(self, engine: Engine, alone: list[torch.Tensor]) -> None:
-        self.name, self.instruction_set, self.blocks, self.alone = "remembered", None, engine.blocks, alone
+        self.instruction_set: str | None = None
+        self.name, self.blocks, self.alone = "remembered", engine.blocks, alone
 
     def train_block(self, model: torch.Tensor, block: list[int], round_: int, rate: float) -> torch.Tensor:
         return torch.stack([self.alone[client] for client in block])
@@ -131,11 +132,11 @@ def test_large_networks_are_trained_by_the_loop_unless_asked_otherwise(
     clients: Any, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = plan(GROUPS, rounds=3)
-    monkeypatch.setitem(engines._LARGEST, kernel.chosen(), 2409)  # one less than there are
+    monkeypatch.setitem(engines._LARGEST, str(kernel.chosen()), 2409)  # one less than there are
     large = federation(clients, made)
     assert (large.engine.name, large.why) == ("loop", "the network is so large that torch is faster")
     assert federation(clients, made, engine=engine).engine.name == "dense"
-    monkeypatch.setitem(engines._LARGEST, kernel.chosen(), 2410)
+    monkeypatch.setitem(engines._LARGEST, str(kernel.chosen()), 2410)
     assert federation(clients, made).engine.name == "dense"
 
 
@@ -185,7 +186,7 @@ def test_a_round_that_is_left_early_leaves_nothing_behind(clients: Any) -> None:
 def test_a_worker_that_fails_is_named(clients: Any) -> None:
     world = federation(clients, plan(GROUPS, rounds=3), engine="loop", workers=2)
     start = world.start().model
-    world.engine.train_block = lambda *_: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+    world.engine.train_block = lambda *_: 1 / 0  # type: ignore[method-assign, assignment]
     with pytest.raises(InputError, match="a worker process failed: ZeroDivisionError"):
         list(world.workers.sums(start, [0, 1], 1, 0.1, CLIPPING))
     with pytest.raises(InputError, match="failed earlier"):  # and never an answer to an older question
@@ -225,7 +226,7 @@ def test_pooling_before_the_rectifier_changes_no_result() -> None:
     model = make_model("cnn", torch.Size((1, 8, 8)), 10, seed=1)
     world = federation(clients, plan([Group("g", 1, Budget(9.0))], 2), "cnn", engine="loop", training=TRAINING)
     assert isinstance(world.engine.model[1], nn.MaxPool2d)  # type: ignore[attr-defined]
-    assert isinstance(world.model[1], nn.MaxPool2d)
+    assert isinstance(world.model[1], nn.MaxPool2d)  # type: ignore[index]
     with torch.no_grad():
         outputs = model(x)
     accuracy, loss = world.evaluate(world.start().model, clients[0])
@@ -257,7 +258,8 @@ def test_engines_agree_on_one_output() -> None:
 
 class Scaled(nn.Sequential):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return super().forward(x) * 2.0
+        output: torch.Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return output * 2.0
 
 
 def unusual_models() -> dict[str, nn.Module]:
@@ -318,7 +320,7 @@ def test_a_client_with_broken_data_counts_as_nobody(clients: Any, engine: str) -
     made = plan(GROUPS, rounds=3, spending_rate=1.0)
     broken = [(torch.full_like(clients[0][0], float("nan")), clients[0][1]), *clients[1:]]
     world = federation(broken, made, engine=engine)
-    world.cohort = lambda _: list(range(10))  # type: ignore[method-assign]
+    world.cohort = lambda round_: list(range(10))  # type: ignore[method-assign]
     state, report = world.round(world.start())
     assert torch.isfinite(state.model).all()
     assert report.simulation_only_broken_updates == 1

@@ -365,7 +365,11 @@ def test_a_legend_tells_ours_from_the_papers_where_both_are(
 
 
 def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
-    finals = {"idp-fedavg": (50.0, 60.0, 55.0), "ours": (51.0, 62.0, 58.0), "exact": (50.9, 60.8, 56.1)}
+    finals: dict[str, tuple[float, ...]] = {
+        "idp-fedavg": (50.0, 60.0, 55.0),
+        "ours": (51.0, 62.0, 58.0),
+        "exact": (50.9, 60.8, 56.1),
+    }
     outcome = outcome_with("table-cifar10", tmp_path, cell, finals)
     ours, exact, printed = outcome.lines[0].duels  # PLD has no rival here: IDP-FedAvg is planned with RDP
     # Differences 1, 2, 3: t = 2 / (1 / √3) with two degrees of freedom.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -202,7 +203,7 @@ def test_everybody_is_drawn_by_itself_with_its_own_rate(tmp_path: Path) -> None:
     strategy.start(grid, model())
     asked = [m.content.config_records[ORDER] for m in grid.asked if m.metadata.message_type == "train"]
     for name, q in rates.items():
-        times = sum(order["group"] == name and order["round"] < rounds for order in asked)
+        times = sum(order["group"] == name and int(str(order["round"])) < rounds for order in asked)
         assert abs(times - 2 * (rounds - 1) * q) < 5 * np.sqrt(2 * rounds * q * (1 - q))
     assert strategy.configure_evaluate(1, model(), None, grid) == []  # type: ignore[arg-type]
 
@@ -211,10 +212,13 @@ def test_what_is_sent_and_what_is_told(tmp_path: Path) -> None:
     plan = small_plan(rounds=2)
     grid = LocalGrid(client_app(tmp_path / "clients"), 6)
     seen = []
+
+    def evaluate(number: int, arrays: ArrayRecord) -> MetricRecord:
+        seen.append(number)
+        return MetricRecord({"a": 1.0})
+
     strategy = PlannedStrategy(plan, tmp_path / "run", clip_scale=[0.5, 0.25], clipping="flat")
-    result = strategy.start(
-        grid, model(), evaluate_fn=lambda number, arrays: seen.append(number) or MetricRecord({"a": 1.0})
-    )
+    result = strategy.start(grid, model(), evaluate_fn=evaluate)
     assert seen == [0, 1, 2]
     order = next(m for m in grid.asked if m.metadata.message_type == "train").content.config_records[ORDER]
     assert order["clip_norm"] == plan.groups[0].clip_norm[0] * 0.5
@@ -283,7 +287,8 @@ def test_an_exhausted_budget_is_flowers_own_exception_and_nobody_is_asked(tmp_pa
 def test_a_folder_keeps_its_terms(tmp_path: Path) -> None:
     grid = LocalGrid(client_app(tmp_path / "clients"), 6)
     PlannedStrategy(small_plan(), tmp_path / "run").start(grid, model(), num_rounds=1)
-    for plan, options in ((small_plan(rounds=5), {}), (small_plan(), {"clipping": "flat"})):
+    others: list[tuple[Plan, dict[str, Any]]] = [(small_plan(rounds=5), {}), (small_plan(), {"clipping": "flat"})]
+    for plan, options in others:
         with pytest.raises(PreconditionUnmet, match="other terms"):
             PlannedStrategy(plan, tmp_path / "run", **options).start(grid, model())
     with pytest.raises(PreconditionUnmet, match="another model"):
@@ -317,3 +322,37 @@ def test_the_same_seed_gives_the_same_release(tmp_path: Path) -> None:
         strategy = PlannedStrategy(small_plan(), tmp_path / f"{name}-run", identity="partition-id", randomness=seeded)
         released.append(vector(strategy.start(LocalGrid(app, 6, fault=fault), model(), timeout=0.1).arrays))
     torch.testing.assert_close(torch.from_numpy(released[0]), torch.from_numpy(released[1]), rtol=0, atol=1e-5)
+
+
+def test_everything_that_a_reproducible_run_writes_says_that_it_is_not_for_release(tmp_path: Path) -> None:
+    plan, grid = small_plan(rounds=2), LocalGrid(client_app(tmp_path / "clients"), 6)
+    PlannedStrategy(plan, tmp_path / "run", randomness=Randomness(1, reproducible=True)).start(grid, model())
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file() and path.name != ".lock"]
+    assert {"terms.json", "roster.json", "rounds.jsonl", "model.safetensors"} <= {path.name for path in files}
+    for path in [file for file in files if not file.name.startswith("ledger.db")]:
+        assert b"not for release" in path.read_bytes(), path.name
+    for ledger in [tmp_path / "run" / "private" / "ledger.db", *(tmp_path / "clients").glob("*/ledger.db")]:
+        with Ledger(ledger, read_only=True) as books:
+            assert all("not for release" in str(run.note) for run in books.history().runs.values())
+    with pytest.raises(PreconditionUnmet, match="other terms"):  # and it does not go on as one that may be released
+        PlannedStrategy(plan, tmp_path / "run").start(grid, model())
+
+
+def test_a_client_that_has_withdrawn_is_never_asked_and_its_share_is_made_up(tmp_path: Path) -> None:
+    plan, asked = small_plan(rounds=2), []
+
+    def watch(number: int, question: Message, reply: Message) -> list[Message]:
+        if question.metadata.message_type != ENROL:
+            asked.append(number)
+        return [reply]
+
+    grid = LocalGrid(client_app(tmp_path / "clients", kept), 6, fault=watch)
+    PlannedStrategy(plan, tmp_path / "run").start(grid, model(SIZE), num_rounds=1)
+    assert sorted(asked) == list(range(6))
+    with Ledger(tmp_path / "run" / "private" / "ledger.db") as ledger:
+        roster = json.loads((tmp_path / "run" / "roster.json").read_text())
+        ledger.withdraw(roster["members"][0]["client"], reason="enough")
+    asked.clear()
+    result = PlannedStrategy(plan, tmp_path / "run").start(grid, model(SIZE), timeout=0.1)
+    assert len(asked) == 5
+    assert vector(result.arrays).std() == pytest.approx(np.hypot(noise_of(plan, 1), noise_of(plan, 2)), rel=0.015)

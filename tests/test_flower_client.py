@@ -22,6 +22,7 @@ from nestegg.flower import Account, Guard, account_of_node, private_client_app, 
 from nestegg.flower.arrays import ArrayLayout
 from nestegg.flower.terms import Terms
 from nestegg.ledger import RunBooks
+from nestegg.mechanism import MAX_COHORT
 
 from .conftest import Run
 from .grid import model, moved, small_plan
@@ -118,17 +119,33 @@ def test_an_order_is_charged_by_the_plan_it_belongs_to(tmp_path: Path) -> None:
 def test_a_plan_whose_noise_is_not_what_it_charges_is_no_terms() -> None:
     plan = small_plan()
     row = plan.groups[1]
-    for change in (
+    changes: tuple[dict[str, Any], ...] = (
         {"clip_norm": (math.inf,) * 4},
         {"clip_norm": (1e6,) * 4},
         {"sampling_rate": (0.0,) * 4},
         {"sampling_rate": (1.5,) * 4},
-    ):
+    )
+    for change in changes:
         groups = (plan.groups[0], replace(row, **change), plan.groups[2])
         with pytest.raises(InputError):
             Terms("monday", replace(plan, groups=groups), "flat", 0, (1.0,) * 4)
     with pytest.raises(InputError, match=r"plan\.clip_norm"):
         Terms("monday", replace(plan, clip_norm=math.inf), "flat", 0, (1.0,) * 4)
+
+
+@pytest.mark.parametrize("scale", [1e40, 1e-40])
+def test_terms_with_a_round_that_has_no_lattice_are_none(scale: float) -> None:
+    """Found at the round itself, its charge would be written already."""
+    with pytest.raises(InputError, match="the noise of a round"):
+        Terms("monday", small_plan(), "flat", 0, (1.0, 1.0, 1.0, scale))
+
+
+def test_terms_are_for_no_more_clients_than_a_sum_is_exact_for() -> None:
+    many = make_plan([Group("all", MAX_COHORT, Budget(5.0))], 2)
+    Terms("monday", many, "flat", 0, (1.0, 1.0))
+    more = make_plan([Group("all", MAX_COHORT + 1, Budget(5.0))], 2)
+    with pytest.raises(InputError, match=r"plan\.clients = 33554433 must be"):
+        Terms("monday", more, "flat", 0, (1.0, 1.0))
 
 
 def test_what_would_overspend_is_refused_before_and_after_enrolment_and_leaves_no_trace(tmp_path: Path) -> None:
@@ -217,9 +234,10 @@ def test_a_withdrawal_counts_whatever_happens_after_it(tmp_path: Path, monkeypat
     terms, guard = make_terms(), guard_of(tmp_path)
     guard.enrol(terms)
     guard.admit(terms.order("middle", 1))
-    with monkeypatch.context() as patch, pytest.raises(ZeroDivisionError):
+    with monkeypatch.context() as patch:
         patch.setattr(RunBooks, "reconcile", lambda *_: 1 // 0)
-        guard.withdraw("enough")
+        with pytest.raises(ZeroDivisionError):
+            guard.withdraw("enough")
     with pytest.raises(InputError, match="this client has withdrawn"):
         guard.admit(terms.order("middle", 2))
     assert spent(tmp_path) == pytest.approx(exact(terms, 1))
@@ -370,7 +388,7 @@ BAD: dict[str, Callable[[ArrayRecord], ArrayRecord]] = {
     "renamed": lambda arrays: ArrayRecord({name.replace("a.", "c."): array for name, array in arrays.items()}),
     "extra": lambda arrays: ArrayRecord({**arrays, "d": Array(np.zeros(3, np.float32))}),
     "missing": lambda arrays: ArrayRecord({name: array for name, array in arrays.items() if name != "b.weight"}),
-    "in another order": lambda arrays: ArrayRecord(dict(reversed(arrays.items()))),
+    "in another order": lambda arrays: ArrayRecord(dict(reversed(list(arrays.items())))),
     "of another shape": lambda arrays: ArrayRecord({**arrays, "b.weight": Array(np.zeros(9, np.float32))}),
     "of another type": lambda arrays: ArrayRecord({**arrays, "b.weight": Array(np.zeros(8))}),
     "a shape that is not so": lambda arrays: ArrayRecord(
@@ -434,7 +452,7 @@ def test_an_account_comes_from_the_nodes_configuration_or_its_file(tmp_path: Pat
     assert account_of_node(node(account=str(tmp_path))).budget == Budget(2.5, 1e-6)
     for config in ({}, {"account": str(tmp_path / "none")}, {"account": str(tmp_path), "epsilon": "much"}):
         with pytest.raises(InputError):
-            account_of_node(node(**config))  # type: ignore[arg-type]
+            account_of_node(node(**config))
 
 
 def test_terms_are_read_as_if_a_stranger_had_written_them() -> None:

@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_model_as_the_simulator(tmp_path: Path) -> 
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two rounds of the example on a SuperLink and four SuperNodes, over TLS."""
     folder = tmp_path_factory.mktemp("deployment")
-    nodes = [
+    nodes: list[dict[str, str | float]] = [
         {"partition-id": i, "num-partitions": 4, "account": str(folder / f"account{i}"), "epsilon": e, "delta": 1e-5}
         for i, e in enumerate(EPSILONS)
     ]

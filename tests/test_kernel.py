@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from nestegg import InputError
+from nestegg.mechanism import BELOW
 from nestegg.randomness import Randomness
 from nestegg.training import kernel
 
@@ -93,11 +94,12 @@ def test_orders_are_those_of_numpy(library: kernel.Kernel) -> None:
 def test_training_refuses_what_it_would_misread(library: kernel.Kernel) -> None:
     network, steps = kernel.Network([8, 1], False), kernel.Steps(1, 4, 0.1, 0.9)
     model, samples, order, sizes = torch.zeros(9), torch.zeros(4, 10), np.arange(4), np.array([4])
-    good = (model, network, samples, order, sizes)
-    assert kernel.train(library, *good, steps).shape == (1, 9)
-    for place, bad in ((0, model[:8]), (0, model.double()), (2, samples[:, :9]), (2, samples.double()), (3, order[:3])):
+    good: list[Any] = [library, model, network, samples, order, sizes, steps]
+    assert kernel.train(*good).shape == (1, 9)
+    for place, bad in ((1, model[:8]), (1, model.double()), (3, samples[:, :9]), (3, samples.double()), (4, order[:3])):
+        given: list[Any] = [*good[:place], bad, *good[place + 1 :]]
         with pytest.raises(ValueError, match="the kernel was given"):
-            kernel.train(library, *[bad if i == place else part for i, part in enumerate(good)], steps)
+            kernel.train(*given)
 
 
 def updates(seed: int = 0, clients: int = 5) -> torch.Tensor:
@@ -110,7 +112,7 @@ def expected(row: NDArray[Any], norm: float, edges: tuple[int, ...], step: float
     parts = []
     for a, b in pairwise(edges):
         piece = row[a:b].astype(np.longdouble)
-        limit = np.longdouble(norm) * np.longdouble(kernel.BELOW) / np.sqrt(np.longdouble(len(edges) - 1))
+        limit = np.longdouble(norm) * np.longdouble(BELOW) / np.sqrt(np.longdouble(len(edges) - 1))
         length = np.sqrt((piece**2).sum())
         piece = piece * (limit / length) if length > limit else piece
         parts.append(np.trunc(piece / step) if step else piece)

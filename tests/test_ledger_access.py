@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import threading
+import unicodedata
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ import psycopg
 import pytest
 from sqlalchemy import Connection, MetaData, create_engine, text
 
-from nestegg import Budget, BudgetError, InputError, VerificationError
+from nestegg import Budget, BudgetError, Group, InputError, VerificationError, plan
 from nestegg.ledger import Ledger, Rule, tables
 from nestegg.ledger.database import checked_url, insert_rows
-from nestegg.ledger.log import append
+from nestegg.ledger.log import _link, append
 from nestegg.ledger.plans import store_plan
 
 from .conftest import Run
@@ -59,6 +60,7 @@ TAMPERINGS = {
     "another order": "UPDATE budgets SET renyi_order = 9.0 WHERE client = 1",
     "a member in another place": "UPDATE members SET place = 3 WHERE client = 1",
     "a member without a place": "UPDATE members SET place = NULL WHERE client = 1",
+    "a spelling from nowhere": "INSERT INTO spellings VALUES ('eve', 1)",
     "a withdrawal from nowhere": "INSERT INTO withdrawals VALUES (1, 3)",
 }
 
@@ -155,8 +157,7 @@ def test_an_older_ledger_is_migrated_after_a_backup(url: str, tmp_path: Path, mo
         Ledger(url, read_only=True)
     with pytest.raises(ZeroDivisionError):
         Ledger(url)
-    (backup,) = tmp_path.glob("*.version-2.backup")
-    backup.unlink()
+    assert not list(tmp_path.glob("*.backup*"))
     monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS[:2], notes))
     with Ledger(url) as ledger:
         assert ledger.verify()[0] == head
@@ -216,6 +217,86 @@ def test_a_ledger_of_version_1_keeps_its_chain_and_its_promise(
         ledger.verify(V1_HEAD)
 
 
+def renamed(path: Path, client: int, name: str) -> None:
+    """Give a client of a version 1 ledger another name, in a chain that version 1 would have written."""
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("UPDATE clients SET name = ? WHERE client = ?", [name, client])
+        link = tables.START
+        for *fields, _ in database.execute("SELECT * FROM entries ORDER BY entry").fetchall():
+            entry, kind = fields[:2]
+            queries = {
+                "budgets": [
+                    "SELECT name, epsilon, delta FROM budgets NATURAL JOIN clients WHERE entry = ? ORDER BY client"
+                ],
+                "run": [
+                    "SELECT name FROM runs WHERE run = ?",
+                    'SELECT "group", name FROM groups WHERE run = ? ORDER BY "group"',
+                    'SELECT "group", clients.name FROM members JOIN groups USING ("group") JOIN clients USING (client) '
+                    'WHERE run = ? ORDER BY "group", client',
+                ],
+                "reserve": [
+                    'SELECT "group", sampling_rate, noise_multiplier FROM charges WHERE entry = ? ORDER BY "group"'
+                ],
+            }
+            rows = [row for query in queries.get(kind, []) for row in database.execute(query, [entry])]
+            link = _link(link, tuple(fields), rows)
+            database.execute("UPDATE entries SET hash = ? WHERE entry = ?", [link, entry])
+        database.execute("UPDATE head SET hash = ?", [link])
+        database.commit()
+
+
+KELVIN = "\u212aada"  # is neither NFC nor NFD: both are an ordinary K
+
+
+def test_a_name_of_version_1_in_any_spelling_has_one_account(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    version_1(f"sqlite:///{path}", tmp_path)
+    renamed(path, 1, KELVIN)
+    with Ledger(path) as ledger:
+        head = ledger.verify()[0]
+        for name in (KELVIN, "Kada"):
+            assert (ledger.account(name).budget, ledger.account(name).parts[0].rounds) == (Budget(7.0), 3)
+        ledger.set_budgets({"Kada": Budget(7.5)}, reason="no second account")
+        ledger.begin("tuesday", plan([Group("all", 2, Budget(1.0))], 2), (KELVIN, "Zoë"))
+        with pytest.raises(InputError, match="1 different clients"):
+            ledger.begin("wednesday", plan([Group("all", 2, Budget(1.0))], 2), (KELVIN, "Kada"))
+        assert {name: len(account.parts) for name, account in ledger.clients()}[KELVIN] == 2
+        ledger.verify(head.hash)
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT count(*) FROM clients").fetchone() == (3,)
+        database.execute("UPDATE spellings SET client = 2 WHERE client = 1")
+        database.commit()
+    with Ledger(path) as ledger, pytest.raises(VerificationError, match="'spellings' is not what clients' names say"):
+        ledger.verify()
+
+
+def test_two_clients_of_version_1_with_one_name_are_not_brought_up_to_date(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    version_1(f"sqlite:///{path}", tmp_path)
+    renamed(path, 2, unicodedata.normalize("NFC", "Zoë"))
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"clients 2 and 3 are both 'Zoë', in two spellings.*cannot be brought"):
+        Ledger(path)
+    assert not list(tmp_path.glob("*.backup*"))
+    with closing(sqlite3.connect(path)) as database:
+        assert database.execute("SELECT version FROM head").fetchone() == (1,)
+    assert len(before) == path.stat().st_size
+
+
+def test_a_restored_ledger_of_version_1_is_migrated_beside_its_first_backup(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    for _ in range(2):
+        version_1(f"sqlite:///{path}", tmp_path)
+        Ledger(path).close()
+        for file in (*tmp_path.glob("ledger.db*"), tmp_path / "version-1.db"):
+            if "backup" not in file.name:
+                file.unlink()
+    assert {file.name for file in tmp_path.iterdir()} == {
+        "ledger.db.version-1.backup",
+        "ledger.db.version-1.backup-2",
+    }
+
+
 def test_a_run_of_version_1_does_not_go_on_without_a_member_whose_place_it_never_kept(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'ledger.db'}"
     version_1(url, tmp_path)
@@ -241,7 +322,7 @@ def test_reading_does_not_write_and_writing_does_not_wait(url: str) -> None:
             with pytest.raises(InputError, match="was opened to read only"):
                 change()
         with reader._database.reading() as connection:
-            before = connection.execute(text("SELECT entry FROM head")).scalar()
+            before = connection.execute(text("SELECT entry FROM head")).scalar_one()
             spend(books, 1)
             assert connection.execute(text("SELECT entry FROM head")).scalar() == before  # one moment
         assert reader.verify()[0].entry == before + 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -137,10 +138,11 @@ def test_a_client_withdraws_and_its_runs_go_on_without_it(url: str) -> None:
         assert dict(ledger.clients())["cleo"].charges == by_peers["cleo"].charges
         with pytest.raises(InputError, match=r"'cleo' withdrew on \d{4}-\d\d-\d\d: it is in no new run"):
             ledger.begin("tuesday", two_groups(), NAMES)
-        for change in (
+        changes: tuple[Callable[[], object], ...] = (
             lambda: ledger.withdraw("cleo", "again"),
             lambda: ledger.set_budgets({"cleo": Budget(99.0)}, reason="come back"),
-        ):
+        )
+        for change in changes:
             with pytest.raises(InputError, match="'cleo' has withdrawn"):
                 change()
         with pytest.raises(InputError, match="knows no client 'claudia'"):

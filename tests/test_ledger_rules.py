@@ -71,7 +71,7 @@ def test_an_account_at_rate_one_is_exact(url: str) -> None:
 
 
 def test_a_gaussian_account_charges_sampled_rounds_as_if_everybody_were_sampled(url: str) -> None:
-    """No first plan locks an account for life: a sampled one is dearer than need be, and refused only if it does not fit."""
+    """No first plan locks an account for life: a sampled one is dearer than need be, refused only if it is too dear."""
     sampled = one_group(3.0, 5, spending_rate=0.4)
     with begun(url, one_group(spending_rate=1.0), ALL, rule="gaussian") as (ledger, books):
         spend(books, 5)
@@ -232,7 +232,7 @@ def test_an_adversary_who_chooses_after_seeing_gains_nothing_by_a_filter(url: st
     def within_pld(second: Charge) -> bool:
         return float(losses_of(first).compose(losses_of(second)).get_delta_for_epsilon(budget.epsilon)) <= budget.delta
 
-    by_filter = [Charge(q, fitting(lambda sigma, q=q: within_account(Charge(q, sigma)))) for q in RATES]
+    by_filter = [Charge(q, fitting(lambda s, q=q: within_account(Charge(q, s)))) for q in RATES]  # type: ignore[misc]
     by_pld = [Charge(q, sigma) for q, sigma in zip(RATES, NOISES_BY_PLD, strict=True)]
     assert all(map(within_pld, by_pld))
     for second in by_filter:

@@ -30,7 +30,8 @@ class Wide(nn.Module):
         nn.init.zeros_(self.layer.weight)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.layer(x) * 0.0
+        output: torch.Tensor = self.layer(x)
+        return output * 0.0
 
 
 def federation(rates: tuple[float, float], seed: int = 0, **changes: Any) -> Federation:
@@ -80,7 +81,7 @@ def test_total_noise_is_the_plan_s_when_sampled_clients_drop_out(lost: int) -> N
     def dropping(model: Any, cohort: Any, *more: Any) -> Any:
         return everybody(model, cohort[lost:], *more)
 
-    world.workers.sums = dropping  # type: ignore[method-assign]
+    world.workers.sums = dropping  # type: ignore[method-assign, assignment]
     noise = noise_of(world)
     assert stats.kstest(noise, "norm").pvalue > 1e-6
     assert noise.var() == pytest.approx(1.0, abs=6.0 * np.sqrt(2.0 / SIZE))
@@ -109,7 +110,7 @@ def test_secret_randomness_differs_and_public_randomness_repeats() -> None:
     secret = [noise_of(federation((0.5, 0.7), randomness=Randomness(1, reproducible=False))) for _ in range(2)]
     assert abs(np.corrcoef(secret)[0, 1]) < 6.0 / np.sqrt(SIZE)
     repeated = [noise_of(federation((0.5, 0.7), seed=4)) for _ in range(2)]
-    assert np.array_equal(*repeated)
+    assert np.array_equal(repeated[0], repeated[1])
 
 
 def test_sampling_is_poisson_with_every_client_s_own_rate() -> None:

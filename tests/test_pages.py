@@ -18,6 +18,7 @@ from nestegg.experiments.runner import run_cells
 from nestegg.experiments.scales import configured
 from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, make_page
+from nestegg.report.scripts import chart_scripts
 from nestegg.runs import start_run
 
 from .browser import Visit, find_browser, visit
@@ -108,6 +109,18 @@ def test_a_charts_title_is_a_question_and_its_axes_have_names(reproduction: Path
         axes = re.findall(r'"(?:x|y)": \{[^{}]*(?:\{[^{}]*\}[^{}]*)*"field": "(?:round|value|accuracy)"[^}]*', source)
         assert axes
         assert "title" in source
+
+
+def test_scripts_are_bundled_once_and_do_without_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled: list[str] = []
+    monkeypatch.setattr("vl_convert.javascript_bundle", lambda snippet: bundled.append(snippet) or "let vega;")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert [chart_scripts(), chart_scripts()] == ["let vega;"] * 2
+    assert len(bundled) == 1
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert [chart_scripts(), chart_scripts()] == ["let vega;"] * 2
+    assert len(bundled) == 3
 
 
 def test_text_in_a_page_cannot_end_a_script_or_become_html(tmp_path: Path) -> None:

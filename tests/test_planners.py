@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -94,6 +94,7 @@ def test_theorem_1_holds_for_exact_plans(groups: list[Group]) -> None:
     for row in made.groups:
         sigma = np.array(row.noise_multiplier)
         assert np.all(np.diff(sigma) <= 1e-7 * sigma[:-1])
+        assert row.group.transition is not None
         first = row.group.transition - 1
         assert np.all(sigma[first:] == sigma[first])
         spent = rdp(np.array(row.sampling_rate), sigma, [2.0, 8.0])
@@ -143,7 +144,7 @@ def test_gaussian_planning_is_exact_at_rate_1(method: str, tmp_path: Path) -> No
     made.verify()
     save_plan(made, tmp_path / "plan.json")
     assert load_plan(tmp_path / "plan.json") == made
-    lost = {"middle": [Charge(1.0, 3.0, 2)]}
+    lost: dict[str, Sequence[Charge]] = {"middle": [Charge(1.0, 3.0, 2)]}
     rest = made.replan(10, lost)
     rest.verify()
     assert rest.groups[1].noise_multiplier[-1] > made.groups[1].noise_multiplier[-1]

@@ -13,9 +13,10 @@ from torch import nn
 
 from nestegg import Budget, Group, InputError, LocalTraining, Mechanics, plan, train
 from nestegg.config import load_config
+from nestegg.data import load_dataset
 from nestegg.ledger import Ledger
 from nestegg.runs import start_run
-from nestegg.training import Federation, RoundReport, dense
+from nestegg.training import Federation, RoundReport, dense, kernel
 
 from .conftest import Run
 from .federations import DENSE, ENGINES
@@ -32,7 +33,7 @@ def releasable(folder: Path) -> list[Path]:
 
 def run_of(tmp_path: Path, reproducible: bool, name: str = "run") -> Path:
     line = f"reproducible = {str(reproducible).lower()}"
-    start_run(load_config(config(tmp_path, key="reproducible", line=line)), tmp_path / name)
+    start_run(load_config(config(tmp_path, key="reproducible", line=line)), tmp_path / name, charts=True)
     return tmp_path / name
 
 
@@ -88,7 +89,7 @@ def stopped(tmp_path: Path) -> Path:
 def test_a_run_does_not_go_on_with_other_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from nestegg.runs import task
 
-    folder, original = stopped(tmp_path), task.load_dataset
+    folder, original = stopped(tmp_path), load_dataset
 
     def changed(*arguments: Any) -> Any:
         data = original(*arguments)
@@ -191,7 +192,7 @@ def test_a_client_without_data_contributes_zero(engine: str) -> None:
     full = (torch.ones(3, 4), torch.tensor([0, 1, 0]))
     clients = [full, (torch.empty(0, 4), torch.empty(0, dtype=torch.long)), full]
     model = nn.Sequential(nn.Linear(4, 2))
-    ends = [
+    ends: list[Any] = [
         train(made, model, data, reproducible=True, engine=engine, workers=1)[0]
         for data in (clients, [full, (torch.full((3, 4), torch.nan), full[1]), full])
     ]
@@ -202,7 +203,7 @@ def test_a_client_without_data_contributes_zero(engine: str) -> None:
 def test_a_client_too_large_for_memory_counts_as_zero(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = plan([Group("a", 5, Budget(8.0))], rounds=2, spending_rate=1.0)
     clients = [(torch.ones(3 + 10 * (i == 2), 4), torch.zeros(3 + 10 * (i == 2), dtype=torch.long)) for i in range(5)]
-    real = dense.train
+    real = kernel.train
 
     def small_memory(*arguments: Any) -> torch.Tensor:
         if max(arguments[5]) > 10:
@@ -224,7 +225,8 @@ class Picky(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if (x > 100.0).any():
             raise RuntimeError("a secret of this client")
-        return self.layer(x)
+        output: torch.Tensor = self.layer(x)
+        return output
 
 
 @pytest.mark.parametrize("workers", [1, 2])

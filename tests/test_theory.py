@@ -51,7 +51,8 @@ def test_theorems_2_and_3_bound_the_bias_of_the_mechanism(seed: int, rho: float)
     def bias(rates: np.ndarray, clips: np.ndarray) -> np.ndarray:
         clipped = updates * np.minimum(1.0, clips[:, None] / norms)[..., None]
         weighted = (rates / rates.mean())[:, None] * clipped.mean(axis=1)
-        return updates.mean(axis=(0, 1)) - weighted.mean(axis=0)
+        difference: np.ndarray = updates.mean(axis=(0, 1)) - weighted.mean(axis=0)
+        return difference
 
     moments = (norms**rho).mean(axis=1)
     fixed = bias_bound_given_budgets(updates.mean(axis=1), moments, q, c, rho)
@@ -67,7 +68,8 @@ def test_theorems_2_and_3_bound_the_bias_of_the_mechanism(seed: int, rho: float)
     rho=st.floats(1.1, 4.0),
 )
 def test_the_assignment_is_optimal(pairs: list[tuple[float, float]], rho: float) -> None:
-    _check_optimal(*np.array(pairs).T, rho)
+    rates, clips = np.array(pairs).T
+    _check_optimal(rates, clips, rho)
 
 
 def test_the_assignment_is_optimal_for_seven() -> None:

@@ -112,8 +112,8 @@ def test_a_bad_client_neither_breaks_a_round_nor_moves_it_further_than_its_norm(
             updates = honest(model, block, *more)
             return torch.full_like(updates, value) if poison and 0 in block else updates
 
-        world.engine.train_block = poisoned  # type: ignore[method-assign]
-        world.cohort = lambda _: list(range(10))  # type: ignore[method-assign]
+        world.engine.train_block = poisoned  # type: ignore[method-assign, assignment]
+        world.cohort = lambda round_: list(range(10))  # type: ignore[method-assign]
         state, report = world.round(world.start())
         ends.append(state.model)
         assert report.simulation_only_broken_updates == int(poison and not np.isfinite(value))
@@ -196,6 +196,7 @@ def test_any_module_and_any_datasets() -> None:
         plan([Group("g", 4, Budget(9.0))], 3), model, [Pairs()] * 4, test=(torch.ones(2, 3), torch.tensor([0, 1]))
     )
     assert [report.round for report in reports] == [1, 2, 3]
+    assert isinstance(trained, Own)
     assert torch.equal(model.scale, torch.zeros(3, 2))
     assert not torch.equal(trained.scale, model.scale)
     assert reports[-1].accuracy == 50.0
@@ -221,7 +222,7 @@ def test_what_does_not_fit_is_refused(clients: Any) -> None:
     wide = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
     with pytest.raises(InputError, match="model has 5 outputs, so a label must be one whole number from 0 to 4"):
         train(made, wide, clients)
-    with pytest.raises(InputError, match=r"model cannot take inputs of shape \(1, 8, 8\)"):
+    with pytest.raises(InputError, match=r"model cannot take inputs of shape \(1, 8, 8\) and type torch.float32"):
         train(made, nn.Linear(7, 10), clients)
     with pytest.raises(InputError, match="clients has 3 datasets; the plan is for 10 clients"):
         train(made, wide, clients[:3])
@@ -246,6 +247,8 @@ def test_running_statistics_are_refused(clients: Any) -> None:
 
 def test_nothing_of_a_client_reaches_a_buffer_and_dropout_repeats(clients: Any) -> None:
     class Leaky(nn.Module):
+        memory: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.layer = nn.Linear(64, 10)
@@ -254,11 +257,12 @@ def test_nothing_of_a_client_reaches_a_buffer_and_dropout_repeats(clients: Any) 
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             self.memory += x.sum().detach()
-            return self.drop(self.layer(x.flatten(1)))
+            dropped: torch.Tensor = self.drop(self.layer(x.flatten(1)))
+            return dropped
 
     torch.manual_seed(0)
     model = Leaky()
-    ends = [train(plan(GROUPS, rounds=3), model, clients, reproducible=True)[0] for _ in range(2)]
+    ends: list[Any] = [train(plan(GROUPS, rounds=3), model, clients, reproducible=True)[0] for _ in range(2)]
     assert torch.equal(ends[0].layer.weight, ends[1].layer.weight)
     assert float(ends[0].memory) == 0.0 == float(model.memory)
 
@@ -271,3 +275,50 @@ def test_a_learnt_norm_stays_a_number() -> None:
         assert 0.0 < norm < float("inf")
     with pytest.raises(InputError, match="step"):
         AdaptiveClipping(step=1e6)
+
+
+def squared(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return ((outputs.squeeze(-1) - targets) ** 2).mean()
+
+
+class Heights(torch.utils.data.Dataset[tuple[torch.Tensor, float]]):
+    """Targets that are no whole numbers."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, float]:
+        return torch.full((3,), float(index)), 1.5 + index
+
+
+def test_targets_that_are_no_whole_numbers_are_never_cut_off() -> None:
+    made = plan([Group("g", 4, Budget(9.0))], 2)
+    world = Federation(
+        made,
+        nn.Linear(3, 1),
+        [Heights()] * 4,
+        LocalTraining(),
+        Mechanics(),
+        (torch.ones(2, 3), torch.ones(2)),
+        loss=squared,
+    )
+    assert world.engine.clients[0][1].tolist() == [1.5, 2.5, 3.5, 4.5]  # type: ignore[attr-defined]
+    accuracy, loss = world.evaluate(world.start().model)
+    assert accuracy is None  # of a number there is none
+    assert loss is not None
+    with pytest.raises(InputError, match="targets that are no whole numbers; give a loss of your own"):
+        train(made, nn.Linear(3, 1), [Heights()] * 4)
+
+
+def test_tokens_stay_whole_numbers_and_arrays_are_taken_as_they_are() -> None:
+    made = plan([Group("g", 4, Budget(9.0))], 2)
+    model = nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(12, 2))
+    tokens = [(np.array([[1, 2, 3], [4, 5, 6]]), np.array([0, 1]))] * 4
+    _, reports = train(made, model, tokens, reproducible=True)
+    assert [report.simulation_only_broken_updates for report in reports] == [0, 0]
+    arrays = [(np.ones((2, 3)), np.array([0, 1]))] * 4  # of double precision, as NumPy makes them
+    train(made, nn.Linear(3, 2), arrays)
+    with pytest.raises(
+        InputError, match=r"model has 'weight' of type torch.float64; what is trained is of torch.float32"
+    ):
+        train(made, nn.Linear(3, 2).double(), arrays)

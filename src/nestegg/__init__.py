@@ -2,13 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from nestegg.accounting import Charge
-from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
-from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
-
 if TYPE_CHECKING:
+    from nestegg.accounting import Charge
+    from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
+    from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
     from nestegg.training import AdaptiveClipping, LocalTraining, Mechanics, RoundReport, train
+
+    __version__: str
 
 __all__ = [
     "AdaptiveClipping",
@@ -31,15 +32,45 @@ __all__ = [
     "train",
 ]
 
+# Where names are at home. They are imported when asked for: plans do without torch and databases.
+_HOMES = {
+    "accounting": ("Charge",),
+    "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
+    "ledger": ("Ledger",),
+    "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
+    "training": ("AdaptiveClipping", "LocalTraining", "Mechanics", "RoundReport", "train"),
+}
+_EXTRAS = {"ledger": ("the ledger", "ledger"), "training": ("training", "train")}
+
 
 def __getattr__(name: str) -> Any:
-    """Import torch only when training is asked for, and databases only with the ledger: plans do without them."""
-    if name == "Ledger":
-        from nestegg.ledger import Ledger
+    from importlib import import_module
 
-        return Ledger
-    if name in ("AdaptiveClipping", "LocalTraining", "Mechanics", "RoundReport", "train"):
-        from nestegg import training
+    if name == "__version__":
+        return _version()
+    if name in _HOMES:
+        return import_module(f"nestegg.{name}")
+    for room, names in _HOMES.items():
+        if name in names:
+            if room in _EXTRAS:
+                from nestegg.extras import needs
 
-        return getattr(training, name)
+                needs(*_EXTRAS[room])
+            return getattr(import_module(f"nestegg.{room}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})
+
+
+def _version() -> str:
+    """The installed distribution's version."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    from nestegg.extras import DISTRIBUTION
+
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:  # run from its sources
+        return "0+unknown"

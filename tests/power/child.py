@@ -33,7 +33,7 @@ def main(config: Path, folder: Path, careless: bool) -> None:
         pause("work")
         return train(self, *arguments)
 
-    DenseEngine.train_block = watched  # type: ignore[method-assign]
+    DenseEngine.train_block = watched  # type: ignore[method-assign, assignment]
     if careless:
         connect = sqlite3.connect
         database.sqlite3.connect = lambda *given, **named: connect(*given, **named, factory=Careless)  # type: ignore

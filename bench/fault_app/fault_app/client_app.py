@@ -23,8 +23,8 @@ app = private_client_app(account)
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Reply with what came, or with what the fault says."""
-    arrays, config = message.content["arrays"], message.content["config"]
-    number, round_ = int(context.node_config["partition-id"]), int(config["server-round"])
+    arrays, config = message.content.array_records["arrays"], message.content.config_records["config"]
+    number, round_ = int(context.node_config["partition-id"]), int(str(config["server-round"]))
     folder, fault = Path(str(context.run_config["folder"])), str(context.run_config["client-fault"])
     (folder / f"working{number}-{round_}").touch()
     if number == 0 and round_ == 2:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
+from nestegg.extras import RUNS, needs
 from nestegg.files import make_folder
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def bench(
 ) -> None:
     """Measure a round: against other simulators on identical work, where its time goes, how it grows, every kernel."""
     one_of("what to measure", kind, _KINDS)
+    needs("nestegg bench", *RUNS, "bench")
     from nestegg.bench.simulators import default_cache
 
     console, place = Console(), cache or default_cache()

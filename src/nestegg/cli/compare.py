@@ -12,6 +12,7 @@ from rich.console import Console
 from nestegg.cli.progress import RoundProgress
 from nestegg.cli.tables import accuracy_table
 from nestegg.config import load_config
+from nestegg.extras import RUNS, needs
 
 
 def compare(
@@ -26,6 +27,7 @@ def compare(
     as_json: Annotated[bool, typer.Option("--json", help="Print the accuracies as JSON and nothing else.")] = False,
 ) -> None:
     """Run several methods on the same partition and the same initial model, and print one table."""
+    needs("nestegg compare", *RUNS)
     from nestegg.comparison import compare as run_all
 
     config = load_config(config_file)

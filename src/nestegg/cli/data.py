@@ -10,6 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from nestegg.extras import needs
+
 app = typer.Typer(name="data", help="Public datasets.", no_args_is_help=True)
 
 
@@ -26,6 +28,7 @@ def get(
     ] = None,
 ) -> None:
     """Download a dataset from its public home, check its sums, and go on where an earlier try broke off."""
+    needs("nestegg data", "train")
     from nestegg.data.catalogue import VARIABLE, cache_folder
     from nestegg.data.download import download
 

@@ -41,11 +41,8 @@ def withdraw(
 
 def _guard(folder: Path) -> Guard:
     """The guard of an account, whose budget stays as it is."""
-    try:
-        from nestegg.flower import Account, Guard
-        from nestegg.flower.guard import OWN_NAME
-    except ModuleNotFoundError:
-        raise InputError("Flower is not installed: pip install 'nestegg[flower]'.") from None
+    from nestegg.flower import Account, Guard
+    from nestegg.flower.guard import OWN_NAME
     from nestegg.ledger import Ledger
 
     if not (folder / "ledger.db").is_file():

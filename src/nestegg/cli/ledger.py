@@ -15,6 +15,7 @@ from rich.console import Console
 from nestegg.cli import ledger_content, tables
 from nestegg.config import Config, ledger_of, load_config
 from nestegg.errors import InputError
+from nestegg.extras import RUNS, needs
 from nestegg.files import write_atomically
 from nestegg.planning import Budget, judged
 from nestegg.planning.clients import read_budgets
@@ -63,7 +64,7 @@ def show(
     """Show runs and accounts: budgets, what is spent, what is left, and who changed a budget and why."""
     if client is not None and run is not None:
         raise InputError("give either --client or --run.")
-    with _opened(place, read_only=True) as ledger:
+    with _open(place, read_only=True) as ledger:
         if client is not None:
             content, shown = ledger_content.client_content(ledger, client)
         elif run is not None:
@@ -91,7 +92,7 @@ def set_budget(
 ) -> None:
     """Give a client a lifetime budget, or another one."""
     given = {client: Budget(epsilon, delta)}
-    with _opened(place) as ledger:
+    with _open(place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
         rule = ledger.account(client).rule
     _say(f"{client} may spend ε = {epsilon:g} at δ = {delta:g}; {rule.sentence}.")
@@ -110,7 +111,7 @@ def import_budgets(
 ) -> None:
     """Give many clients their lifetime budgets: all of them, or, if a line is wrong, none."""
     given = read_budgets(file, delta)
-    with _opened(place) as ledger:
+    with _open(place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
         kept = dict.fromkeys(one.rule.name for one in ledger.accounts())
     _say(f"{len(given)} clients have their budgets. Accounts are kept by the rule {' or '.join(kept)}.")
@@ -124,7 +125,7 @@ def withdraw(
     place: Place = DEFAULT,
 ) -> None:
     """Let a client withdraw, for good: it is in no new run, and its open ones go on without it."""
-    with _opened(place) as ledger:
+    with _open(place) as ledger:
         ledger.withdraw(client, reason, author)
         open_ = [part.run for part in ledger.account(client).parts]
     _say(f"{client} has withdrawn: it pays for no further round. Runs it is in: {', '.join(open_) or 'none'}.")
@@ -138,7 +139,7 @@ def verify(
     place: Place = DEFAULT,
 ) -> None:
     """Walk the whole chain and recompute every account; prints the head, which is worth noting down elsewhere."""
-    with Console(stderr=True).status("Reading the log …"), _opened(place, read_only=True) as ledger:
+    with Console(stderr=True).status("Reading the log …"), _open(place, read_only=True) as ledger:
         position, accounts = ledger.verify(head)
         runs = ledger.history().runs.values()
     clients = sum(account.clients for account in accounts)
@@ -165,7 +166,7 @@ def export(
         raise InputError(f"{file} must end in .csv or .jsonl.")
     if accounts and changes:
         raise InputError("give either --accounts or --budgets.")
-    with _opened(place, read_only=True) as ledger:
+    with _open(place, read_only=True) as ledger:
         rows: Iterable[dict[str, Any]] = ledger.charges()
         columns: Sequence[str] = CHARGE_COLUMNS
         if accounts:
@@ -185,7 +186,7 @@ def migrate(place: Place = DEFAULT) -> None:
     where = _where(place)
     if isinstance(where, Path) and not where.exists():
         raise InputError(f"{where} does not exist.")
-    _opened(place).close()
+    _open(place).close()
     _say("The ledger is up to date.")
 
 
@@ -197,11 +198,12 @@ def replan(
     """Plan the rounds that are left of a run anew, from what its clients have really spent, here and elsewhere."""
     folder = Path(run)
     if is_folder := _run_config(folder) is not None:
+        needs("planning a run anew", *RUNS)
         from nestegg.runs import replan_run
 
         plan = replan_run(folder, lambda sentence: Console(stderr=True, soft_wrap=True).print(sentence, markup=False))
     else:
-        with _opened(place) as ledger:
+        with _open(place) as ledger:
             plan = ledger.books(run).replan()
     console = Console()
     console.print(tables.groups_table(plan))
@@ -216,12 +218,13 @@ def backup(
     place: Place = DEFAULT,
 ) -> None:
     """Copy the ledger as it is now into a file that is a ledger itself; runs go on meanwhile."""
-    with _opened(place, read_only=True) as ledger:
+    with _open(place, read_only=True) as ledger:
         ledger.backup(file)
     _say(f"Written to {file}.")
 
 
-def _opened(place: str, read_only: bool = False) -> Ledger:
+def _open(place: str, read_only: bool = False) -> Ledger:
+    needs("the ledger", "ledger")
     from nestegg.ledger import Ledger  # databases are slow to import; other commands do without them
 
     return Ledger(_where(place), read_only=read_only)

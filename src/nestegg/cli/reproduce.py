@@ -16,6 +16,7 @@ from rich.table import Table
 from nestegg.checks import one_of, whole
 from nestegg.cli.progress import CellProgress
 from nestegg.errors import InputError
+from nestegg.extras import RUNS, needs
 from nestegg.files import make_folder
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def reproduce(
     show_list: Annotated[bool, typer.Option("--list", help="List the tables and figures, and stop.")] = False,
 ) -> None:
     """Run the paper's evaluation, cell by cell; what is finished is not run again."""
+    needs("nestegg reproduce", *RUNS)
     from nestegg.config import changed
     from nestegg.experiments import definition
     from nestegg.experiments.cells import Store

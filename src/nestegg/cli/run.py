@@ -13,6 +13,7 @@ from rich.markup import escape
 from nestegg.cli.progress import RoundProgress
 from nestegg.config import load_config
 from nestegg.errors import InputError
+from nestegg.extras import RUNS, needs
 
 
 def run(
@@ -21,9 +22,13 @@ def run(
         Path | None, typer.Option(metavar="DIR", help="Folder of the run; by default named after the file.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(metavar="DIR", help="Go on with the run in this folder.")] = None,
+    charts: Annotated[
+        bool, typer.Option("--charts", help="Write the page's charts as PNG and SVG files, too.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's summary as JSON and nothing else.")] = False,
 ) -> None:
     """Train a model by a plan: sample, train, clip, add noise, sum, round by round. Writes a folder with everything."""
+    needs("nestegg run", *RUNS)
     from nestegg.runs import (  # torch is slow to import; other commands do without it
         RunFolder,
         resume_run,
@@ -35,12 +40,12 @@ def run(
         raise InputError("give either CONFIG.toml or --resume DIR.")
     if resume is not None:
         with RoundProgress(as_json, rounds_left(resume)) as progress:
-            folder, summary = resume, resume_run(resume, progress.show, progress.say)
+            folder, summary = resume, resume_run(resume, progress.show, progress.say, charts=charts)
     elif config_file is not None:
         config = load_config(config_file)
         folder = out or Path(f"{config_file.stem}-run")
         with RoundProgress(as_json, config.training.rounds) as progress:
-            summary = start_run(config, folder, progress.show, progress.say)
+            summary = start_run(config, folder, progress.show, progress.say, charts=charts)
     if as_json:
         print(json.dumps(summary))
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,14 +94,19 @@ def find_folder(name: str, configured: str | None) -> Path:
     Raises:
         InputError: none does; the message names the files, their sums and where to put them.
     """
+    if configured and not Path(configured).is_dir():
+        raise InputError(f"federation.data = {configured!r} is not a folder; it must be the one that holds {name}.")
     places = [Path(p) for p in ((configured,) if configured else (os.environ.get(VARIABLE), cache_folder())) if p]
     for place in places:
         if all((place / path).is_file() for path in needed(name)):
             return place
-    raise InputError(f"dataset = {name!r} was not found in {', '.join(map(str, places))}. {how_to_get(name)}")
+    found = ", ".join(map(str, places))
+    raise InputError(f"dataset = {name!r} was not found in {found}. {how_to_get(name, configured)}")
 
 
-def how_to_get(name: str) -> str:
-    """One sentence: a command, or the files to bring oneself."""
+def how_to_get(name: str, configured: str | None = None) -> str:
+    """One sentence: a command, or the files to bring oneself; a folder that was configured is the one to fill."""
     files = "; ".join(f"{file.path} from {file.url} (SHA-256 {file.sha256})" for file in FILES[name])
-    return f"Run `nestegg data get {name}`, or put into a folder that {VARIABLE} names: {files}."
+    option = f" --folder {shlex.quote(configured)}" if configured else ""
+    place = "it" if configured else f"a folder that {VARIABLE} names"
+    return f"Run `nestegg data get {name}{option}`, or put into {place}: {files}."

@@ -13,7 +13,7 @@ from nestegg.experiments.figures import charts, curve_rows, relative_noise
 from nestegg.experiments.outcomes import AGREEMENTS, DUEL_RULE, FORMAT_RULE, RULE, Duel, Number, Outcome
 from nestegg.experiments.scales import configured, scaled
 from nestegg.files import write_atomically
-from nestegg.planning import Plan, epsilon_by_pld
+from nestegg.planning import LABELS, Plan, epsilon_by_pld
 from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.tables import as_csv, as_html, as_markdown
@@ -59,7 +59,7 @@ def spending_rows(outcome: Outcome) -> list[tuple[str, ...]]:
             for row, (rdp, pld) in zip(plan.groups, _spent(plan), strict=True):
                 budget = row.group.budget.epsilon
                 left = budget - (rdp if plan.accountant == "rdp" else pld)
-                numbers = (f"{rdp:.3f}", f"{pld:.3f}", plan.accountant.upper(), f"{left:z.3f}", number.hash)
+                numbers = (f"{rdp:.3f}", f"{pld:.3f}", LABELS[plan.accountant], f"{left:z.3f}", number.hash)
                 rows.append((f"{line.row.label}, {row.group.name}, ε = {budget:g}", column.label, *numbers))
     return sorted(rows, key=lambda row: row[0])
 

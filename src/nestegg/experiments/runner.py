@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import active_children, get_context, parent_process
-from threading import Thread
-
-import torch
 
 from nestegg.config import Config, changed
 from nestegg.data import load_dataset
 from nestegg.errors import StoppedError
 from nestegg.experiments.cells import Cell, Store, measure
-from nestegg.training.workers import keep_memory
+from nestegg.processes import as_done
 
 OnCell = Callable[[Config, Cell], None]
 
@@ -33,48 +26,13 @@ def run_cells(configs: Sequence[Config], store: Store, jobs: int, on_cell: OnCel
     if missing:
         store.prepare()
     try:
-        for config, cell in _measured(missing, jobs):
+        jobs = min(jobs, len(missing))
+        # Each of several processes has one core.
+        given = [changed(config, "training", workers=1) for config in missing] if jobs > 1 else missing
+        for number, cell in as_done(measure, given, jobs):
             store.put(cell)
-            on_cell(config, cell)
+            on_cell(missing[number], cell)
     except KeyboardInterrupt:
         raise StoppedError("It was interrupted. Finished cells are kept; the same command goes on.") from None
     except BrokenProcessPool:
         raise StoppedError("One of its processes died. Finished cells are kept; the same command goes on.") from None
-
-
-def _measured(configs: Sequence[Config], jobs: int) -> Iterator[tuple[Config, Cell]]:
-    if jobs == 1 or len(configs) < 2:
-        for config in configs:
-            yield config, measure(config)
-        return
-    # Fresh processes: torch's threads do not survive a fork.
-    pool = ProcessPoolExecutor(min(jobs, len(configs)), get_context("spawn"), _prepare)
-    try:
-        running: dict[Future[Cell], Config] = {
-            pool.submit(measure, changed(config, "training", workers=1)): config for config in configs
-        }
-        while running:
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield running.pop(future), future.result()
-    except BaseException:
-        for process in active_children():
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _prepare() -> None:
-    """A process of the pool: one core, memory that is used again, and no last words when it is interrupted."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    Thread(target=_end_with_parent, daemon=True).start()
-    torch.set_num_threads(1)
-    keep_memory()
-
-
-def _end_with_parent() -> None:
-    """Nobody would keep the cell of a process whose parent was killed."""
-    if (parent := parent_process()) is not None:
-        parent.join()
-        os._exit(1)

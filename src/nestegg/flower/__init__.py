@@ -1,5 +1,9 @@
 """nestegg on Flower: one strategy for the server, one mod for the clients, the same plan, mechanism and ledger."""
 
+from nestegg.extras import needs
+
+needs("nestegg.flower", "train", "ledger", "flower")
+
 from nestegg.flower.accountant import GroupAccountant
 from nestegg.flower.guard import Account, Guard
 from nestegg.flower.mod import PrivacyMod, account_of_node, private_client_app

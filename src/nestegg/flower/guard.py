@@ -241,7 +241,7 @@ class Guard:
 
 
 def _settle(books: RunBooks, last: int) -> None:
-    """Charge and close all rounds up to one, whatever the budget and also after a withdrawal: they may have been run."""
+    """Charge and close all rounds up to one, whatever the budget, also after a withdrawal: they may have been run."""
     state = books.state
     known = [state.results[round_] for round_ in range(1, state.done + 1)]
     books.reconcile([*known, *(f"given up after round {state.done}" for _ in range(state.done, last))])

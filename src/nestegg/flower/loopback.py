@@ -162,7 +162,7 @@ class Loopback:
     def _start(self, name: str, program: str, *arguments: str) -> None:
         path = shutil.which(program, path=self.environment["PATH"])
         if path is None:
-            raise InputError(f"{program} is not installed: pip install 'nestegg[flower]'.")
+            raise InputError(f"{program} is not installed: pip install 'nestegg-fl[flower]'.")
         with (self.folder / f"{name}.log").open("a") as log:
             self._processes[name] = subprocess.Popen(
                 [path, *arguments],

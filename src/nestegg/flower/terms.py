@@ -15,7 +15,7 @@ from functools import cached_property
 
 from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
-from nestegg.mechanism import CLIPPINGS, Lattice, share_std
+from nestegg.mechanism import CLIPPINGS, MAX_COHORT, Lattice, share_std
 from nestegg.planning import GroupPlan, Plan, check_plan
 from nestegg.planning.plan_file import parse_plan
 from nestegg.schema import Section, read
@@ -82,12 +82,15 @@ class Terms:
     def __post_init__(self) -> None:
         one_of("plan.method", self.plan.method, METHODS)
         check_plan(self.plan)  # also of rates: whoever is never drawn pays nothing, and must not be asked
+        whole("plan.clients", self.plan.clients, 1, MAX_COHORT)  # so that every sum is exact
         one_of("clipping", self.clipping, CLIPPINGS)
         whole("colluders", self.colluders, 0, self.plan.clients - 1)
         if len(self.clip_scale) != self.plan.rounds:
             raise InputError(f"clip_scale has {len(self.clip_scale)} numbers; the plan has {self.plan.rounds} rounds.")
         for scale in self.clip_scale:
             positive("clip_scale", scale)
+        for round_ in range(1, self.plan.rounds + 1):  # before any of them is charged
+            self.lattice(round_)
 
     @classmethod
     def parse(cls, text: str) -> Terms:
@@ -138,8 +141,12 @@ class Terms:
 
     def noise_std(self, round_: int) -> float:
         """Standard deviation of one share in a round: N of them make the total noise c σ^t."""
-        total = self.plan.clip_norm * self.plan.round_noise_multiplier[round_ - 1] * self.clip_scale[round_ - 1]
+        total = self.plan.clip_norm * self._noise_multiplier[round_ - 1] * self.clip_scale[round_ - 1]
         return share_std(total, self.plan.clients, self.colluders)
+
+    @cached_property
+    def _noise_multiplier(self) -> tuple[float, ...]:
+        return self.plan.round_noise_multiplier  # a mean over all groups: once is enough
 
     def lattice(self, round_: int) -> Lattice:
         """The lattice of a round, on which clients answer and the server sums."""

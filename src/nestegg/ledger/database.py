@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from nestegg.errors import InputError
+from nestegg.extras import needs
 from nestegg.ledger import tables
 
 _PATIENCE = 30  # seconds to wait for another writer
@@ -98,11 +99,16 @@ class Database:
             if self.url.get_backend_name() == "postgresql":  # there is no head yet to wait for
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
             version = tables.version_of(connection, self.place)  # another process may have been faster
+            backup = _free(f"{_file_name(self.url)}.version-{version}.backup")
             if 0 < version < len(tables.MIGRATIONS):
-                copy_to_file(connection, Path(f"{_file_name(self.url)}.version-{version}.backup"))
-            for migration in tables.MIGRATIONS[version:]:
-                migration(connection)
-            connection.execute(update(tables.head).values(version=len(tables.MIGRATIONS)))
+                copy_to_file(connection, backup)
+            try:
+                for migration in tables.MIGRATIONS[version:]:
+                    migration(connection)
+                connection.execute(update(tables.head).values(version=len(tables.MIGRATIONS)))
+            except BaseException:
+                backup.unlink(missing_ok=True)  # nothing is changed, so there is nothing to go back to
+                raise
 
 
 def file_url(path: Path) -> URL:
@@ -206,10 +212,9 @@ def _engine(url: URL, read_only: bool) -> Engine:
 
 
 def _postgresql(url: URL, read_only: bool) -> Engine:
+    needs("a ledger on PostgreSQL", "postgresql")
     try:
         engine = create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _PATIENCE})
-    except ImportError:
-        raise InputError("a ledger on PostgreSQL needs psycopg: pip install 'nestegg[postgresql]'.") from None
     except ArgumentError as error:
         raise InputError(f"the ledger {place(url)} cannot be used: {_reason(error)}") from None
 
@@ -239,6 +244,11 @@ def _postgresql(url: URL, read_only: bool) -> Engine:
 def _file_name(url: URL) -> str:
     """Where a file that belongs to the ledger would be: beside its own, or here, named after the database."""
     return str(url.database) if url.get_backend_name() == "sqlite" else f"{url.database}.ledger"
+
+
+def _free(name: str) -> Path:
+    """A file of this name, or of this name with a number: who restores an older ledger has its first backup already."""
+    return next(path for path in chain([Path(name)], (Path(f"{name}-{i}") for i in count(2))) if not path.exists())
 
 
 def _reason(error: Exception) -> str:

@@ -13,7 +13,7 @@ from nestegg.errors import InputError
 from nestegg.ledger.database import CHUNK, insert_rows
 from nestegg.ledger.log import append, budget_row, membership_rows
 from nestegg.ledger.rules import SAFE, Rule, new_rule, rule_for_plan
-from nestegg.ledger.tables import budgets, clients, entries, groups, members, runs, withdrawals
+from nestegg.ledger.tables import budgets, clients, entries, groups, members, runs, spellings, withdrawals
 from nestegg.planning import Budget, GroupPlan, Plan, check_plan
 
 
@@ -51,13 +51,14 @@ def checked_name(name: str) -> str:
 
 
 def known_clients(connection: Connection, names: Sequence[str]) -> dict[str, Client]:
-    """The clients among these that are known. Ledgers of version 1 may have names in the form NFD."""
+    """The clients among these that are known, by names in the form NFC; version 1 may have written them otherwise."""
     found: dict[str, Client] = {}
     for start in range(0, len(names), CHUNK):
-        wanted = {form: name for name in names[start : start + CHUNK] for form in _forms(name)}
-        query = select(clients.c.name, clients.c.client).where(clients.c.name.in_(wanted))
-        for stored, number in connection.execute(query.order_by(clients.c.client.desc())):
-            found[wanted[stored]] = Client(number, stored)  # of two forms of a name the older one counts
+        wanted = names[start : start + CHUNK]
+        as_written = select(clients.c.name.label("form"), clients).where(clients.c.name.in_(wanted))
+        otherwise = select(spellings.c.name.label("form"), clients).join(clients).where(spellings.c.name.in_(wanted))
+        for query in (as_written, otherwise):
+            found |= {form: Client(*row) for form, *row in connection.execute(query)}
     return found
 
 
@@ -168,7 +169,3 @@ def write_run(connection: Connection, name: str, plan: Plan, joining: Sequence[C
     insert_rows(connection, runs, [(run, name)])
     insert_rows(connection, groups, [(number, run, group_name) for number, group_name in named])
     insert_rows(connection, members, ((number, g, place) for g, number, _, place in joined))
-
-
-def _forms(name: str) -> tuple[str, str]:
-    return unicodedata.normalize("NFD", name), name

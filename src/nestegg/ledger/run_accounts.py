@@ -92,7 +92,7 @@ class RunAccounts:
         if self._state.claim is None:
             raise InputError(f"run {self._state.name!r} has reserved no round: who has withdrawn is asked after that.")
         self._check_places()
-        return frozenset(self._places)
+        return frozenset(place for place in self._places if place is not None)
 
     @property
     def _state(self) -> RunState:

@@ -5,6 +5,7 @@ Spending is group rows, not client rows: a round of a million clients in a thous
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ from sqlalchemy import (
     Table,
     insert,
     inspect,
+    select,
 )
 
 from nestegg.errors import InputError
@@ -62,6 +64,12 @@ clients = Table(
     metadata,
     Column("client", _key, primary_key=True, autoincrement=False),
     Column("name", String, nullable=False, unique=True),
+)
+spellings = Table(  # names of version 1 that are not in Unicode's form NFC: their form NFC
+    "spellings",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("client", _key, ForeignKey("clients.client"), nullable=False, unique=True),
 )
 budgets = Table(  # a client's budget is its latest; rows of version 1 have no rule, and mean "fixed"
     "budgets",
@@ -122,13 +130,35 @@ def _create(connection: Connection) -> None:
 
 
 def _add_rules(connection: Connection) -> None:
-    """Add what version 1 did not know: rules of accounts, withdrawals, and the places of members."""
+    """Add what version 1 did not know: rules of accounts, withdrawals, places of members, one spelling of a name."""
     metadata.create_all(connection)
     for column in (budgets.c.rule, budgets.c.renyi_order, members.c.place):
         known = {found["name"] for found in inspect(connection).get_columns(column.table.name)}
         if column.name not in known:
             kind = column.type.compile(connection.dialect)
             connection.exec_driver_sql(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}")
+    if other := other_spellings(connection):
+        connection.execute(insert(spellings), [{"name": name, "client": client} for name, client in other.items()])
+
+
+def other_spellings(connection: Connection) -> dict[str, int]:
+    """The clients whose names are not in the form NFC, by that form. The chain has their names as they were written.
+
+    Raises:
+        InputError: two clients have one name, in two spellings: they have two accounts, and nobody can say which counts.
+    """
+    written = dict(connection.execute(select(clients.c.name, clients.c.client)).all())
+    found: dict[str, int] = {}
+    for name, client in written.items():
+        if unicodedata.is_normalized("NFC", name):
+            continue
+        form = unicodedata.normalize("NFC", name)
+        if (other := found.setdefault(form, written.get(form, client))) != client:
+            raise InputError(
+                f"clients {min(client, other)} and {max(client, other)} are both {form!r}, in two spellings that Unicode "
+                "holds for the same: this ledger of version 1 gave them two accounts, and cannot be brought up to date."
+            )
+    return found
 
 
 # What makes version n of the tables out of version n − 1. A new ledger has all columns from the first step on.

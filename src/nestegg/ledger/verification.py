@@ -10,7 +10,18 @@ from nestegg.ledger.history import History
 from nestegg.ledger.log import CHARGING, Entry
 from nestegg.ledger.peers import find_peers
 from nestegg.ledger.plans import load_stored_plan
-from nestegg.ledger.tables import budgets, charges, clients, entries, groups, members, runs, withdrawals
+from nestegg.ledger.tables import (
+    budgets,
+    charges,
+    clients,
+    entries,
+    groups,
+    members,
+    other_spellings,
+    runs,
+    spellings,
+    withdrawals,
+)
 from nestegg.planning import Plan
 
 
@@ -39,6 +50,9 @@ def verified(connection: Connection, place: str, noted: str | None) -> tuple[His
 
 def _check_counts(connection: Connection, history: History) -> None:
     """No table may hold more than the log tells of."""
+    found = dict(connection.execute(select(spellings.c.name, spellings.c.client)).all())
+    if found != other_spellings(connection):
+        raise VerificationError(f"{history.place}: the table 'spellings' is not what clients' names say.")
     groups_ = sum(len(run.groups) for run in history.runs.values())
     members_ = sum(run.members for run in history.runs.values())
     known = connection.execute(select(func.count(budgets.c.client.distinct()))).scalar_one()

@@ -142,6 +142,9 @@ def bucket(clients: ClientBudgets, levels: int, delta: float) -> tuple[tuple[Gro
 def _csv_lines(file: Any, source: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:
     reader = csv.reader(file)
     header = [name.strip() for name in next(reader, [])]
+    for other, name in ((";", "semicolons"), ("\t", "tabs")):
+        if len(header) == 1 and other in header[0]:
+            raise InputError(f"{source} line 1: {header[0]!r} has {name} between its columns; there must be commas.")
     _check_columns(f"{source} line 1", header, columns)
     for row in reader:
         if not row:

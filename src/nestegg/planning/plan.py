@@ -127,6 +127,12 @@ class Plan:
 
         return replan(self, after, lost or {})
 
+    def _repr_html_(self) -> str:
+        """The plan as notebooks show it: a table."""
+        from nestegg.planning.plan_html import plan_html
+
+        return plan_html(self)
+
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON-ready values; what is infinite is null, for JSON has no infinity."""
         return {

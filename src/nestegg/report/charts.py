@@ -91,8 +91,8 @@ def label_chart(labels: NDArray[np.int64]) -> alt.Chart:
     return chart
 
 
-def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin], note: str | None = None) -> dict[str, Picture]:
-    """Write every chart as PNG and SVG, and give back what a page needs of it; a note is drawn below each title."""
+def draw_charts(charts: Mapping[str, alt.TopLevelMixin], note: str | None = None) -> dict[str, Picture]:
+    """Return what a page needs of every chart; a note is drawn below each title."""
     import vl_convert
 
     pictures = {}
@@ -101,10 +101,18 @@ def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin], note: str
         definition["config"] = {**definition["config"], **_LOOK}
         if note is not None:
             definition["title"] = {"text": definition["title"], "subtitle": note}
-        svg = vl_convert.vegalite_to_svg(definition)
-        write_atomically(folder / f"{name}.png", vl_convert.vegalite_to_png(definition, scale=2))
-        write_atomically(folder / f"{name}.svg", svg)
-        pictures[name] = Picture(svg, definition)
+        pictures[name] = Picture(vl_convert.vegalite_to_svg(definition), definition)
+    return pictures
+
+
+def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin], note: str | None = None) -> dict[str, Picture]:
+    """Draw every chart, and write it as PNG and SVG too."""
+    import vl_convert
+
+    pictures = draw_charts(charts, note)
+    for name, picture in pictures.items():
+        write_atomically(folder / f"{name}.png", vl_convert.vegalite_to_png(picture.definition, scale=2))
+        write_atomically(folder / f"{name}.svg", picture.svg)
     return pictures
 
 

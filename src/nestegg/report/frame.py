@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from nestegg.report.charts import Picture
+from nestegg.report.scripts import chart_scripts
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1f2328; --soft: #59636e; --line: #d1d9e0; --card: #f6f8fa; --page: #fff;
@@ -65,16 +66,10 @@ class Part:
 
 def make_page(title: str, summary: str, parts: Sequence[Part]) -> str:
     """A whole page; the summary is HTML."""
-    import vl_convert
-
     contents = "".join(f'<li><a href="#part-{i}">{escape(part.title)}</a></li>' for i, part in enumerate(parts, 1))
     sections = "".join(_section(i, part) for i, part in enumerate(parts, 1))
     interactive = any(part.pictures for part in parts)
-    scripts = (
-        f"<script>{vl_convert.javascript_bundle('window.vegaEmbed = vegaEmbed;')}</script><script>{_SCRIPT}</script>"
-        if interactive
-        else ""
-    )
+    scripts = f"<script>{chart_scripts()}</script><script>{_SCRIPT}</script>" if interactive else ""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'

@@ -15,6 +15,7 @@ from nestegg.report.charts import (
     PALETTE,
     Picture,
     accuracy_chart,
+    draw_charts,
     label_chart,
     noise_chart,
     sampling_chart,
@@ -35,9 +36,15 @@ _ACCOUNT = {
 
 
 def write_report(
-    folder: Path, plan: Plan, rounds: list[dict[str, Any]], summary: dict[str, Any], labels: NDArray[np.int64] | None
+    folder: Path,
+    plan: Plan,
+    rounds: list[dict[str, Any]],
+    summary: dict[str, Any],
+    *,
+    labels: NDArray[np.int64] | None,
+    as_files: bool = False,
 ) -> None:
-    """Write `report.html` and its charts, as PNG and SVG, into a run's folder.
+    """Write `report.html` into a run's folder; its charts as PNG and SVG files, too, if asked for: that takes long.
 
     Labels of clients are drawn in simulations only; a run that may be released has none to give.
     """
@@ -47,7 +54,8 @@ def write_report(
         charts |= {"spending": spending_chart(plan), "sampling": sampling_chart(plan), "noise": noise_chart(plan)}
     if labels is not None:
         charts["simulation-only-labels"] = label_chart(labels)
-    pictures = save_charts(folder, charts, summary.get("note"))
+    note = summary.get("note")
+    pictures = save_charts(folder, charts, note) if as_files else draw_charts(charts, note)
     write_atomically(folder / "report.html", run_page(plan, summary, pictures))
 
 
@@ -82,10 +90,11 @@ def _summary(plan: Plan, summary: dict[str, Any]) -> str:
 
 def _accounts(plan: Plan, summary: dict[str, Any]) -> str:
     rows = [(group["name"], *(f"{group[key]:.3f}" for key in _ACCOUNT)) for group in summary["groups"]]
+    rules = escape("; ".join(dict.fromkeys(str(group["account"]) for group in summary["groups"])))
     return (
-        f"{as_html(('group', *_ACCOUNT.values()), rows, PALETTE)}<p>Of each group's member with the least left, by "
-        f"RDP. Run <code>{escape(str(summary['run']))}</code>. ε of several runs do not add up: together they are "
-        "less.</p>"
+        f"{as_html(('group', *_ACCOUNT.values()), rows, PALETTE)}<p>Of each group's member with the least left. "
+        f"Accounts: {rules}. Run <code>{escape(str(summary['run']))}</code>. ε of several runs do not add up: together "
+        f"they are less. Rounding noise to the lattice costs ε = {summary['epsilon_of_rounding']:.0e} at most.</p>"
     )
 
 

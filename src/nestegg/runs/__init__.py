@@ -20,9 +20,17 @@ __all__ = ["RunFolder", "Task", "replan_run", "resume_run", "rounds_left", "star
 
 
 def start_run(
-    config: Config, folder: Path, on_round: OnRound = lambda report: None, say: Say = lambda sentence: None
+    config: Config,
+    folder: Path,
+    on_round: OnRound = lambda report: None,
+    say: Say = lambda sentence: None,
+    *,
+    charts: bool = False,
 ) -> dict[str, Any]:
-    """Train by a configuration and write a run folder, which must not exist yet; returns its summary."""
+    """Train by a configuration and write a run folder, which must not exist yet; returns its summary.
+
+    The charts are in the run's page; they are also PNG and SVG files if asked for.
+    """
     check_method_keys(config)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or resume it with --resume.")
@@ -33,20 +41,25 @@ def start_run(
     run = RunFolder(folder)
     run.create(config, plan)
     with run.locked(), paying(config, folder, plan) as payment:
-        return task.run(run, payment, on_round, say)
+        return task.run(run, payment, on_round, say, charts=charts)
 
 
 def resume_run(
-    folder: Path, on_round: OnRound = lambda report: None, say: Say = lambda sentence: None
+    folder: Path,
+    on_round: OnRound = lambda report: None,
+    say: Say = lambda sentence: None,
+    *,
+    charts: bool = False,
 ) -> dict[str, Any]:
-    """Go on where a run stopped; of a run that is complete, return the summary."""
+    """Go on where a run stopped; of a run that is complete, draw the charts if asked for, and return the summary."""
     run, config, plan = _opened(folder)
     with run.locked(), paying(config, folder, plan) as payment:
         _reconcile(run, config, plan, payment, say)
         saved = run.load_checkpoint()
-        if saved is not None and saved.facts["round"] == payment.plan.rounds and (summary := run.summary()) is not None:
+        is_trained = saved is not None and saved.facts["round"] == payment.plan.rounds
+        if is_trained and not charts and (summary := run.summary()) is not None:
             return summary
-        return Task(config, payment.plan).run(run, payment, on_round, say)
+        return Task(config, payment.plan).run(run, payment, on_round, say, charts=charts)
 
 
 def replan_run(folder: Path, say: Say = lambda sentence: None) -> Plan:

@@ -4,7 +4,7 @@ config.toml         the configuration, with every default written out
 plan.json           the plan in force, with its digest; plans before it are in plans/
 rounds.jsonl        a line a round
 checkpoint.safetensors  the state after the last round
-summary.json, model.safetensors, report.html, *.png     at the end
+summary.json, model.safetensors, report.html     at the end; charts as *.png and *.svg if asked for
 private/            what must not be released; see `private`
 
 All but private/ follows from released models, plans and public data alone.

@@ -19,6 +19,7 @@ from nestegg.errors import BudgetError, InputError, StoppedError
 from nestegg.files import write_atomically
 from nestegg.identity import config_digest
 from nestegg.ledger import Account
+from nestegg.mechanism import rounding_epsilon
 from nestegg.models import make_model
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
@@ -69,7 +70,9 @@ class Task:
             workers=training.workers,
         )
 
-    def run(self, folder: RunFolder, payment: Payment, on_round: OnRound, say: Say) -> dict[str, Any]:
+    def run(
+        self, folder: RunFolder, payment: Payment, on_round: OnRound, say: Say, *, charts: bool = False
+    ) -> dict[str, Any]:
         """Train the rounds that are left and write the results.
 
         A round is paid for, on disk, before any client works for it, and out once its checkpoint is written and the
@@ -94,7 +97,8 @@ class Task:
                 for sentence in warnings(state, report):
                     say(sentence)
                 on_round(report)
-            return self._finish(folder, state, [json.loads(line) for line in lines], payment.accounts())
+            rounds = [json.loads(line) for line in lines]
+            return self._finish(folder, state, rounds, payment.accounts(), charts=charts)
         except BudgetError as error:
             raise StoppedError(
                 f"{error} What is left can be planned anew: nestegg ledger replan {folder.path}; and then: {resume}"
@@ -139,7 +143,13 @@ class Task:
         return state, [*lines, saved.facts["line"]], [*saved.facts["results"], saved.digest]
 
     def _finish(
-        self, folder: RunFolder, state: State, rounds: list[dict[str, Any]], accounts: dict[str, Account]
+        self,
+        folder: RunFolder,
+        state: State,
+        rounds: list[dict[str, Any]],
+        accounts: dict[str, Account],
+        *,
+        charts: bool,
     ) -> dict[str, Any]:
         tensors = dict(zip(self.federation.layout.names, self.federation.layout.split(state.model), strict=True))
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
@@ -165,13 +175,21 @@ class Task:
                 {"name": name, "clients": plan.groups[i].group.clients, **_standing(config, accounts.get(name))}
                 for i, name in enumerate(row.group.name for row in plan.groups)
             ],
+            "epsilon_of_rounding": self._rounding(),
             "reproducible": config.training.reproducible,
             **self._stamp(),
         }
         write_atomically(folder.path / "summary.json", json.dumps(summary, indent=1) + "\n")
-        write_report(folder.path, plan, rounds, summary, self._labels())
+        write_report(folder.path, plan, rounds, summary, labels=self._labels(), as_files=charts)
         folder.hide_times()
         return summary
+
+    def _rounding(self) -> float | None:
+        """What it costs at most, in ε and over all rounds, that noise is rounded; nothing promised, nothing to cost."""
+        plan = self.plan
+        if plan.method == "fedavg":
+            return None
+        return rounding_epsilon(plan.clients, self.federation.layout.size, plan.rounds)
 
     def _labels(self) -> NDArray[np.int64] | None:
         """Samples of each label at every client, which nobody may know unless the run is not for release anyway."""
@@ -260,10 +278,11 @@ def _is_hidden(name: str, value: Any) -> bool:
     return name.startswith("simulation_only_") and value is None
 
 
-def _standing(config: Config, account: Account | None) -> dict[str, float | None]:
+def _standing(config: Config, account: Account | None) -> dict[str, float | str | None]:
     """A group's account as its tightest member has it: budget, spent before and besides, here, in all, and left."""
     if account is None:  # without noise there is none
-        return dict.fromkeys(("epsilon", "epsilon_earlier", "epsilon_here", "epsilon_spent", "epsilon_left"))
+        names = ("epsilon", "epsilon_earlier", "epsilon_here", "epsilon_spent", "epsilon_left", "account")
+        return dict.fromkeys(names)
     run = config.ledger.run or ""
     return {
         "epsilon": account.budget.epsilon,
@@ -271,6 +290,7 @@ def _standing(config: Config, account: Account | None) -> dict[str, float | None
         "epsilon_here": account.within(run),
         "epsilon_spent": account.epsilon,
         "epsilon_left": account.left,
+        "account": account.rule.sentence,
     }
 
 

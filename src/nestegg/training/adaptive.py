@@ -44,9 +44,10 @@ class AdaptiveClipping:
             raise InputError(f"server_momentum = {self.server_momentum!r} must be at least 0 and below 1.")
 
     def check(self, plan: Plan) -> None:
-        """Refuse a plan in some round of which the bits alone would cost too much."""
+        """Refuse a plan in some round of which the bits alone would cost too much, or their noise has no lattice."""
         for sigma, rate in zip(plan.round_noise_multiplier, plan.mean_sampling_rate, strict=True):
             self.noise_of_updates(sigma, rate * plan.clients)
+            Lattice.for_noise(self.noise_of_bits(sigma, rate * plan.clients))
 
     def noise_of_bits(self, total: float, expected_cohort: float) -> float:
         """σ_b; where it is left open, no less than σ̄, so that bits take a quarter of a round's budget at most."""

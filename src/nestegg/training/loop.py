@@ -145,6 +145,7 @@ class Federation:
         check_fit(model, samples, loss)
         if self.adaptive is not None:
             self.adaptive.check(plan)
+        self._check_lattices()
         self.model, self.convolves = pooled_first(model), convolves(model)
         self.engine, self.why = make_engine(engine, model, samples, training, self.randomness, loss)
         taken = training.epochs * sum(len(y) for _, y in samples) * float(np.mean(plan.mean_sampling_rate))
@@ -174,7 +175,7 @@ class Federation:
         """
         t, plan = state.round, self.plan
         rate = self.training.rate(t + 1, plan.rounds)
-        unit = rate if self.mechanics.clip_unit == "gradient" else 1.0
+        unit = self._unit(t)
         expected = plan.mean_sampling_rate[t] * plan.clients
         norms, noise_std = self._norms_and_noise(state, t, expected)
         share = share_std(noise_std * unit, plan.clients, self.mechanics.colluders)
@@ -224,7 +225,7 @@ class Federation:
         return [int(client) for client in np.flatnonzero(draws < rates)]
 
     def evaluate(self, vector: Tensor, samples: Samples | None = None) -> tuple[float | None, float | None]:
-        """Accuracy in percent and mean loss, on the public test data if not on other samples."""
+        """Accuracy in percent, where targets are classes, and mean loss, on the public test data or other samples."""
         samples = samples or self.test
         if samples is None:
             return None, None
@@ -238,7 +239,22 @@ class Federation:
                 outputs = self.model(channels_last(inputs) if self.convolves else inputs)
                 right += int((predictions(outputs) == labels).sum())
                 loss += float(self.loss(outputs, labels)) * len(labels)
-        return 100.0 * right / len(y), loss / len(y)
+        return None if y.is_floating_point() else 100.0 * right / len(y), loss / len(y)
+
+    def _unit(self, t: int) -> float:
+        return self.training.rate(t + 1, self.plan.rounds) if self.mechanics.clip_unit == "gradient" else 1.0
+
+    def _check_lattices(self) -> None:
+        """Refuse noise that has no lattice before any round is charged; a learnt norm is known for the first."""
+        plan = self.plan
+        if plan.method == "fedavg":
+            return
+        noise = plan.round_noise_multiplier
+        if self.adaptive is not None:
+            noise = (self.adaptive.noise_of_updates(noise[0], plan.mean_sampling_rate[0] * plan.clients),)
+        for t, sigma in enumerate(noise):
+            share = share_std(plan.clip_norm * sigma * self._unit(t), plan.clients, self.mechanics.colluders)
+            Lattice.for_noise(share * math.sqrt(plan.clients))
 
     def _norms_and_noise(self, state: State, t: int, expected: float) -> tuple[np.ndarray[Any, Any], float]:
         """Every client's clip norm and the total noise c σ^t, before the unit of clipping."""

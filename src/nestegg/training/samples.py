@@ -6,6 +6,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -31,15 +32,19 @@ def as_samples(clients: Sequence[Any]) -> tuple[list[Samples], frozenset[int]]:
 
 
 def _pair(number: int, data: Any) -> Samples:
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor) for part in data):
-        x, y = data
+    """One client's data. Targets and whole-number inputs, such as tokens, keep their type; others become float32."""
+    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor | np.ndarray) for part in data):
+        x, y = (torch.as_tensor(part) for part in data)
     else:
         items = [data[i] for i in range(len(data))]
-        x = torch.stack([torch.as_tensor(item[0]) for item in items]) if items else torch.empty(0)
-        y = torch.as_tensor([int(item[1]) for item in items])
+        x, y = (_stacked([item[part] for item in items]) for part in (0, 1))
     if len(x) != len(y):
         raise InputError(f"client {number} has another number of inputs than of labels; there must be as many.")
-    return x.float(), y if y.is_floating_point() else y.long()
+    return x if x.dtype in (torch.int32, torch.int64) else x.float(), y.float() if y.is_floating_point() else y.long()
+
+
+def _stacked(values: list[Any]) -> Tensor:
+    return torch.stack([torch.as_tensor(value) for value in values]) if values else torch.empty(0)
 
 
 def check_fit(model: nn.Module, samples: Sequence[Samples], loss: Loss) -> None:
@@ -50,15 +55,21 @@ def check_fit(model: nn.Module, samples: Sequence[Samples], loss: Loss) -> None:
                 f"model has running statistics in {name or type(module).__name__!r}: they would leave the clients "
                 "without noise. GroupNorm has none."
             )
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32:
+            raise InputError(f"model has {name!r} of type {parameter.dtype}; what is trained is of torch.float32.")
     x = torch.zeros_like(samples[0][0][:2])  # no client's data reaches the model outside a round
     probe = copy.deepcopy(model).eval()
     with torch.no_grad():
         try:
             outputs = probe(x)
-        except (RuntimeError, ValueError) as error:
-            raise InputError(f"model cannot take inputs of shape {tuple(x.shape[1:])}: {error}.") from None
+        except (RuntimeError, ValueError, IndexError) as error:
+            what = f"shape {tuple(x.shape[1:])} and type {x.dtype}"
+            raise InputError(f"model cannot take inputs of {what}: {error}.") from None
     if loss is not default_loss:
         return
+    if any(y.is_floating_point() for _, y in samples):
+        raise InputError("clients have targets that are no whole numbers; give a loss of your own for them.")
     labels = max(outputs.shape[-1], 2)
     if any(y.dim() != 1 or bool((y < 0).any()) or bool((y >= labels).any()) for _, y in samples):
         raise InputError(

@@ -30,7 +30,7 @@ def main(folder: Path, workers: int, precision: str, engine: str) -> None:
             total += part.total
         return (begin.model + total / (plan.mean_sampling_rate[round_ - 1] * plan.clients)).float().numpy()
 
-    serve(run, version=version("nestegg"), engine=world.engine.name, workers=world.workers.count)
+    serve(run, version=version("nestegg-fl"), engine=world.engine.name, workers=world.workers.count)
 
 
 if __name__ == "__main__":
