@@ -9,7 +9,7 @@ import pytest
 from dp_accounting import dp_event
 from dp_accounting.pld import PLDAccountant
 
-from nestegg import Budget, Charge, Group, plan
+from nestegg import Budget, Charge, Group, GroupPlan, plan
 from nestegg.accounting import RdpAccountant, compose, merged
 from nestegg.errors import VerificationError
 from nestegg.planning import epsilon_by_pld, judge, judged, losses, verify
@@ -31,7 +31,7 @@ def google(charges: Sequence[Charge], delta: float) -> float:
 
 
 @pytest.mark.parametrize("row", plan(PAPER, 25).groups, ids=lambda row: row.group.name)
-def test_paper_example_is_never_below_exact_distributions(row, monkeypatch):
+def test_paper_example_is_never_below_exact_distributions(row: GroupPlan, monkeypatch: pytest.MonkeyPatch) -> None:
     exact = google(row.charges(), 1e-5)
     assert exact * (1.0 - 1e-6) <= loss(row.charges(), 1e-5).epsilon <= exact * (1.0 + 1e-4)
     monkeypatch.setattr(losses, "_FEW", 1)  # as if there were many releases, rounded with a visible width
@@ -39,17 +39,18 @@ def test_paper_example_is_never_below_exact_distributions(row, monkeypatch):
     assert exact * (1.0 + 1e-3) < rounded < exact * 1.1
 
 
-def test_many_rounds_are_judged_by_few_releases_within_the_stated_tolerance():
+def test_many_rounds_are_judged_by_few_releases_within_the_stated_tolerance() -> None:
     (row,) = plan(MANY, 100).groups
     charges = row.charges()
-    assert len(charges) == 81 and len(rounded_down(charges, losses.WIDTH)) < 60
+    assert len(charges) == 81
+    assert len(rounded_down(charges, losses.WIDTH)) < 60
     exact, rounded = loss(charges, 1e-5, width=0.0), loss(charges, 1e-5)
     assert exact.epsilon < rounded.epsilon <= exact.epsilon * (1.0 + 5e-4)
     assert exact.advantage < rounded.advantage <= exact.advantage + 5e-4
     assert exact.epsilon == pytest.approx(google(charges, 1e-5), rel=1e-4)
 
 
-def test_rounding_down_keeps_rates_and_rounds_and_never_adds_noise():
+def test_rounding_down_keeps_rates_and_rounds_and_never_adds_noise() -> None:
     charges = merged(Charge(q, 2.0 + k * 7e-4, 1 + k % 2) for k in range(40) for q in (0.5, 0.9))
     rounded = rounded_down(charges, 2e-3)
     for q in (0.5, 0.9):
@@ -60,7 +61,7 @@ def test_rounding_down_keeps_rates_and_rounds_and_never_adds_noise():
     assert rounded_down(charges, 0.0) == tuple(sorted(charges))
 
 
-def test_a_plan_with_nothing_to_spare_is_judged_exactly_before_anybody_is_accused():
+def test_a_plan_with_nothing_to_spare_is_judged_exactly_before_anybody_is_accused() -> None:
     (row,) = plan(MANY, 100).groups
     exact, rounded = epsilon_by_pld(row, width=0.0), epsilon_by_pld(row)
     between = Budget((exact + rounded) / 2.0, 1e-5)
@@ -72,7 +73,7 @@ def test_a_plan_with_nothing_to_spare_is_judged_exactly_before_anybody_is_accuse
     assert judge._judge(over, over.groups[0]).epsilon > exact * 0.999
 
 
-def test_a_file_may_state_the_exact_number_or_the_rounded_one_but_no_other():
+def test_a_file_may_state_the_exact_number_or_the_rounded_one_but_no_other() -> None:
     made = judged(plan(MANY, 100))
     (row,) = made.groups
     exact = epsilon_by_pld(row, width=0.0)
@@ -82,7 +83,7 @@ def test_a_file_may_state_the_exact_number_or_the_rounded_one_but_no_other():
         verify(replace(made, groups=(replace(row, epsilon_spent_pld=exact * 0.99),)))
 
 
-def test_distributions_stay_tighter_than_rényi_curves():
+def test_distributions_stay_tighter_than_rényi_curves() -> None:
     (row,) = plan(MANY, 100).groups
     by_rdp = float(compose(RdpAccountant(), row.charges()).epsilon(1e-5)[0])
     assert loss(row.charges(), 1e-5).epsilon < by_rdp

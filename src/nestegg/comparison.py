@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import one_of, whole
-from nestegg.config import Config
+from nestegg.config import Config, check_config
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.report.charts import comparison_chart, save_charts
@@ -57,6 +57,7 @@ def compare(
     on_round: Callable[[str, int, RoundReport], None] | None = None,
 ) -> list[Outcome]:
     """Run every method with every seed, and write runs, a table and a chart into a folder that must not exist yet."""
+    check_config(config)
     whole("seeds", seeds, 1)
     if not names or len(set(names)) < len(names):
         raise InputError(f"methods = {','.join(names)!r} must name at least one method, and none twice.")
