@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from nestegg.cli import tables
-from nestegg.cli.plan import rivals_of
 from nestegg.config import load_config
 from nestegg.planning import judged
 from nestegg.roster import make_plan
@@ -23,7 +22,7 @@ def main() -> None:
     console = Console(record=True, width=92, file=StringIO(), force_terminal=True, color_system="truecolor")
     config = load_config(ROOT / "examples" / "fashion-mnist.toml")
     console.print("[bold green]$[/] nestegg plan examples/fashion-mnist.toml", highlight=False)
-    tables.show(console, judged(make_plan(config)), rivals_of(config))
+    tables.show(console, judged(make_plan(config)))
     svg = console.export_svg(title="nestegg plan", theme=MONOKAI)
     svg = re.sub(r"@font-face\s*{[^}]*}", "", svg).replace("Fira Code", "DejaVu Sans Mono")
     folder = ROOT / "docs" / "images"

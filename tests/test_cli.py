@@ -33,8 +33,10 @@ SHORT = ("rounds = 25", "rounds = 13")
 def test_plan_prints_tables_and_a_chart(run: Run) -> None:
     result = run("plan", EXAMPLE)
     assert result.code == 0
-    for words in ("strict", "middle", "open", "2.424 → 2.014", "1.967", "-18.9%", "1.921", "uniform spending", "9.277"):
+    for words in ("strict", "middle", "open", "2.424 → 2.014", "1.967", "12.592", "round by round", "9.277"):
         assert words in result.out
+    assert "uniform" not in result.out  # a comparison comes on request
+    assert result.err == ""
     assert max(map(len, result.out.splitlines())) <= 80
 
 
@@ -95,7 +97,10 @@ def test_a_changed_plan_fails_to_verify_with_exit_code_1(run: Run, tmp_path: Pat
 def test_compare_shows_three_planners(run: Run, tmp_path: Path) -> None:
     result = run("plan", config(tmp_path, SHORT), "--compare")
     assert result.code == 0
-    assert [result.out.count(name) for name in ("uniform", "paper", "exact")] == [3, 3, 3]
+    rows = re.findall(r"^.{8} +(uniform|paper|exact) +\d", result.out, flags=re.MULTILINE)
+    assert rows == ["uniform", "paper", "exact"] * 3
+    assert "What exact composition changes in the spending rounds" in result.out
+    assert "· uniform spending" in result.out
     assert max(map(len, result.out.splitlines())) <= 80
     together = json.loads(run("plan", config(tmp_path, SHORT), "--compare", "--json").out)
     assert list(together) == ["uniform", "paper", "exact"]
@@ -245,3 +250,86 @@ def test_any_terminal_and_a_closed_pipe(encoding: str) -> None:
         child.stdout.close()
         assert b"Traceback" not in child.stderr.read()
     assert child.returncode in (0, 141)
+
+
+@pytest.mark.parametrize("option", [None, "--compare"])
+def test_tables_keep_their_numbers_in_80_columns(option: str | None, run: Run, tmp_path: Path) -> None:
+    long = "a name that is far too long for a table"
+    changes = (
+        SHORT,
+        ('"strict"', f'"{long}"'),
+        ("epsilon = 30.0", "epsilon = 1234.5"),
+        ("clients = 100", "clients = 90000"),
+    )
+    file = config(tmp_path, *changes, ("delta = 1e-5", "delta = 1e-6\ncolluders = 12"))
+    out = run("plan", file, *([option] if option else [])).out
+    tables = [line for line in out.splitlines() if "┤" not in line and "●" not in line]
+    assert max(map(len, out.splitlines())) <= 80
+    assert not [line for line in tables if re.search(r"\d…|…\S", line)]
+    assert out.count("a …") + out.count("a n") >= 1
+
+
+REFUSED = {
+    "key of another method": (("[privacy]", '[privacy]\nshape = "linear"'), "privacy.shape belongs to the method"),
+    "momentum": (("momentum = 0.9", "momentum = 1.5"), "training.momentum = 1.5 must be"),
+    "schedule": (('"cosine"', '"cosin"'), "Did you mean 'cosine'?"),
+    "clipping": (('"per-layer"', '"per layer"'), "privacy.clipping = 'per layer' must be one of"),
+    "epochs": (("local_epochs = 30", "local_epochs = 0"), "training.local_epochs = 0 must be"),
+    "seed": (("seed = 0", "seed = -1"), "training.seed = -1 must be"),
+    "partition": (('"dirichlet" ', '"dirichlets" '), "federation.partition = 'dirichlets' must be"),
+    "bits": (
+        ('"spend-as-you-go"', '"adaptive-clipping"\nadaptive = { bit_noise = 0.001 }'),
+        "bit_noise = 0.001 is too little",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_plan_and_compare_refuse_what_run_refuses(what: str, run: Run, tmp_path: Path) -> None:
+    change, message = REFUSED[what]
+    own = ('dataset = "fashion-mnist"', 'dataset = "digits"'), ('name = "cnn"', 'name = "mlp"')
+    file = config(tmp_path, SHORT, *own, change)
+    for command in (["plan", file], ["run", file, "--out", tmp_path / "out"]):
+        result = run(*command)
+        assert result.code == 2, command
+        assert message in " ".join(result.err.split()), command
+    if what != "bits":  # a comparison drops them
+        result = run("compare", file, "--methods", "exact", "--out", tmp_path / "out")
+        assert result.code == 2
+        assert message in " ".join(result.err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_words_of_a_configuration_are_those_of_training() -> None:
+    from nestegg.config import CHOICES
+    from nestegg.data.partition import PARTITIONS
+    from nestegg.mechanism import CLIPPINGS
+    from nestegg.training.engines import ENGINES
+    from nestegg.training.local import PRECISIONS, SCHEDULES
+    from nestegg.training.loop import CLIP_UNITS
+
+    known = (PARTITIONS, SCHEDULES, PRECISIONS, ENGINES, CLIPPINGS, CLIP_UNITS)
+    assert tuple(map(tuple, CHOICES.values())) == tuple(map(tuple, known))
+
+
+def test_planning_imports_no_torch_no_charts_and_no_database() -> None:
+    code = (
+        "import sys; sys.argv = ['nestegg', 'plan', sys.argv[1], '--json']\n"
+        "from nestegg.cli import main\n"
+        "assert 'dp_accounting' not in sys.modules\n"
+        "try: main()\n"
+        "except SystemExit as stop: assert not stop.code\n"
+        "found = {'torch', 'altair', 'sqlalchemy'} & set(sys.modules)\n"
+        "assert not found, found\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(EXAMPLE)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_what_is_odd_about_a_plan_is_said_below_it_and_in_json(run: Run, tmp_path: Path) -> None:
+    file = config(tmp_path, SHORT, ("delta = 1e-5", "delta = 0.01"), ("epsilon = 30.0", "epsilon = 130.0"))
+    said = " ".join(run("plan", file).out.split())
+    found = json.loads(run("plan", file, "--json").out)["remarks"]
+    assert len(found) >= 2
+    assert all(remark in said for remark in found)
+    assert json.loads(run("plan", EXAMPLE, "--json").out)["remarks"] == []

@@ -243,3 +243,37 @@ def test_a_full_disk_stops_the_run_with_exit_code_3(run: Run, tmp_path: Path, mo
     assert f"nestegg run --resume {folder}" in result.err.replace("\n", "")
     calls = 100
     assert run("run", "--resume", folder).code == 0
+
+
+def test_a_model_that_is_not_finite_stops_the_run_and_is_not_paid_for_again(run: Run, tmp_path: Path) -> None:
+    text = CONFIG.replace("METHOD", "idp-fedavg").replace("rounds = 6", "rounds = 6\nlearning_rate = 1e28")
+    file, folder = tmp_path / "config.toml", tmp_path / "run"
+    file.write_text(text)
+    stopped = run("run", file, "--out", folder)
+    assert stopped.code == 3
+    said = " ".join(stopped.err.split())
+    done = int(re.findall(r"The model is not finite after round (\d), which is released and paid", said)[0])
+    assert "A new run with a smaller learning_rate or clip_norm is needed." in said
+    assert done < 6
+    assert not (folder / "summary.json").exists()
+    again = run("run", "--resume", folder)
+    assert again.code == 3
+    assert "not finite" in again.err
+    assert len((folder / "rounds.jsonl").read_text().splitlines()) == done  # nothing more was charged or trained
+
+
+def test_what_is_odd_about_a_plan_is_said_before_the_first_round_and_in_the_summary(tmp_path: Path) -> None:
+    text = (
+        CONFIG.replace("METHOD", "spend-as-you-go")
+        .replace("saving_rate = 0.5\n", "")
+        .replace("rounds = 6", "rounds = 2")
+    )
+    (tmp_path / "config.toml").write_text(text)
+    said: list[str] = []
+    summary = start_run(
+        load_config(tmp_path / "config.toml"), tmp_path / "run", lambda report: said.append("a round"), said.append
+    )
+    assert said[0].startswith("No group saves")
+    assert said[-2:] == ["a round", "a round"]
+    assert summary["remarks"] == [said[0]]
+    assert "No group saves" in (tmp_path / "run" / "report.html").read_text()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import one_of, whole
-from nestegg.config import Config, changed
+from nestegg.config import Config, changed, check_config
 from nestegg.errors import InputError, StoppedError
 from nestegg.identity import config_digest
 from nestegg.planning import Plan
@@ -54,6 +54,7 @@ class Comparison:
     """
 
     def __init__(self, config: Config, methods: Sequence[str], seeds: int, folder: Path) -> None:
+        check_config(config)
         whole("seeds", seeds, 1)
         if not methods or len(set(methods)) < len(methods):
             raise InputError(f"methods = {','.join(methods)!r} must name at least one method, and none twice.")

@@ -203,6 +203,7 @@ def check_config(config: Config) -> None:
     whole("privacy.colluders", privacy.colluders, 0)
     for (section, key), allowed in CHOICES.items():
         one_of(f"{section}.{key}", getattr(getattr(config, section), key), allowed)
-    positive("federation.dirichlet", config.federation.dirichlet)
+    if config.federation.partition == "dirichlet":
+        positive("federation.dirichlet", config.federation.dirichlet)
     if config.federation.samples_per_client is not None:
-        whole("federation.samples_per_client", config.federation.samples_per_client, 1)
+        whole("federation.samples_per_client", config.federation.samples_per_client, 2)

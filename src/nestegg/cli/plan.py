@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.status import Status
 
 from nestegg.cli import tables
-from nestegg.config import Config, load_config
-from nestegg.errors import InputError
-from nestegg.planning import Plan, exposures, judged, save_plan
+from nestegg.config import Config, check_config, load_config
+from nestegg.planning import GroupPlan, Plan, exposures, judged, remarks, save_plan
 from nestegg.roster import make_plan
 
 RIVALS = {
@@ -30,32 +29,46 @@ def plan(
     compare: Annotated[bool, typer.Option("--compare", help="Plan uniform, paper and exact side by side.")] = False,
 ) -> None:
     """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
-    console = Console()
     config = load_config(config_file)
-    with Console(stderr=True).status("Planning, and judging the plan by privacy loss distributions …"):
-        made = judged(make_plan(config))
-        if compare:
-            rivals = {name: judged(make_plan(config, **changes)) for name, changes in RIVALS.items()}
-        else:
-            rivals = {} if as_json or made.method == "fedavg" else rivals_of(config)
+    check_config(config)
+    colluders = config.privacy.colluders
+    with Console(stderr=True, quiet=as_json).status("Planning …") as status:
+        made = _judged(make_plan(config), status)
+        _check_adaptive(config, made)
+        asked = RIVALS if compare else {}
+        rivals = {name: _judged(make_plan(config, **changes), status) for name, changes in asked.items()}
+        exposed = [one.to_dict() for one in exposures(made, colluders)] if as_json and not compare else []
     if out is not None:
         save_plan(made, out)
     if as_json:
-        found = {"exposure": [one.to_dict() for one in exposures(made, config.privacy.colluders)]}
-        content = {name: rival.to_dict() for name, rival in rivals.items()} if compare else made.to_dict() | found
-        print(json.dumps(content, allow_nan=False))
-    elif compare:
-        console.print(tables.comparison(rivals))
+        alone = made.to_dict() | {"exposure": exposed, "remarks": remarks(made)}
+        print(
+            json.dumps({name: rival.to_dict() for name, rival in rivals.items()} if compare else alone, allow_nan=False)
+        )
+        return
+    console = Console()
+    if compare:
+        tables.show_comparison(console, made, rivals)
     else:
-        tables.show(console, made, rivals, config.privacy.colluders)
-    if out is not None and not as_json:
+        tables.show(console, made, colluders)
+    if out is not None:
         console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
 
 
-def rivals_of(config: Config) -> dict[str, Plan]:
-    """The planners on the same budgets, for comparison; one that cannot meet them is left out."""
-    plans = {}
-    for name, changes in RIVALS.items():
-        with suppress(InputError):
-            plans[name] = make_plan(config, **changes)
-    return plans
+def _judged(made: Plan, status: Status) -> Plan:
+    """The plan, judged; whoever waits is told how far that is."""
+    numbers = {row.group.name: number for number, row in enumerate(made.groups, 1)}
+
+    def tell(row: GroupPlan) -> None:
+        place = f"group {numbers[row.group.name]} of {len(made.groups)}"
+        status.update(f"Judging {made.method} ({made.composition}) by privacy loss distributions, {place} …")
+
+    return judged(made, tell)
+
+
+def _check_adaptive(config: Config, made: Plan) -> None:
+    """Refuse parameters of adaptive clipping as a run does."""
+    if made.method == "adaptive-clipping":
+        from nestegg.training import AdaptiveClipping  # torch is slow to import; other methods do without it
+
+        AdaptiveClipping(**config.privacy.adaptive.model_dump()).check(made)

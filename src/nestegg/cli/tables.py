@@ -11,15 +11,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from nestegg.planning import LABELS, GroupPlan, Plan, epsilon_text, exposures
+from nestegg.planning import LABELS, GroupPlan, Plan, epsilon_text, exposures, remarks
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 MARKS = "●▲■◆▼★"
 SHOWN = 12
 
 
-def show(console: Console, plan: Plan, rivals: dict[str, Plan], colluders: int = 0) -> None:
-    """The plan of a configuration: what it is, its groups, what its composition saves, and when it spends."""
+def show(console: Console, plan: Plan, colluders: int = 0) -> None:
+    """The plan of a configuration: what it is, its groups, what they are exposed to, when it spends, what is odd."""
     console.print(
         f"[bold]{plan.method}[/] ({plan.composition}): {plan.clients} clients in {len(plan.groups)} groups, "
         f"{plan.rounds} rounds, δ = {plan.delta:g}\n",
@@ -29,10 +29,18 @@ def show(console: Console, plan: Plan, rivals: dict[str, Plan], colluders: int =
     console.print(spending_table(plan))
     if plan.method != "fedavg":
         console.print(exposure_table(plan, colluders))
-    if plan.method == "spend-as-you-go" and {"paper", "uniform"} <= rivals.keys():
+        console.print(spending_chart(plan))
+    for remark in remarks(plan):
+        console.print(f"[yellow]{escape(remark)}[/]", highlight=False)
+
+
+def show_comparison(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
+    """The plan of a configuration among other planners for the same budgets."""
+    console.print(comparison(rivals))
+    if plan.method == "spend-as-you-go":
         console.print(savings_table(plan, rivals))
     if plan.method != "fedavg":
-        console.print(spending_chart(plan, rivals.get("uniform", plan)))
+        console.print(spending_chart(plan, rivals["uniform"]))
 
 
 def groups_table(plan: Plan) -> Table:
@@ -42,7 +50,7 @@ def groups_table(plan: Plan) -> Table:
         saving, spending = _phases(row)
         rates = f"{row.group.saving_rate:g} → {plan.spending_rate:g}" if saving else f"{plan.spending_rate:g}"
         table.add_row(
-            escape(row.group.name),
+            name(row.group.name),
             str(row.group.clients),
             f"{row.group.budget.epsilon:g}",
             rates,
@@ -59,20 +67,20 @@ def spending_table(plan: Plan) -> Table:
     table = plain_table(title, *(f"after {t}" for t in quarters), "by PLD", "budget ε")
     for row in plan.groups[:SHOWN]:
         spent = (*(row.epsilon_spent[t - 1] for t in quarters), row.epsilon_spent_pld)
-        table.add_row(escape(row.group.name), *map(number, spent), f"{row.group.budget.epsilon:g}")
+        table.add_row(name(row.group.name), *map(number, spent), f"{row.group.budget.epsilon:g}")
     return say_rest(table, len(plan.groups))
 
 
 def exposure_table(plan: Plan, colluders: int) -> Table:
     """A line a group: ε against attackers who know more than the plan assumes, and how well anybody can guess."""
     shown = exposures(plan, colluders)[:SHOWN]
-    known = [f"{k} colluder{'s' if k > 1 else ''}" for k in shown[0].colluding]
+    known = [f"{k}\ncolluder{'s' if k > 1 else ''}" for k in shown[0].colluding]
     table = plain_table(
-        "What an attacker gains who knows more, as ε", "ε", "sampled for sure", *known, "excess advantage"
+        "What an attacker gains who knows more, as ε", "ε", "sampled\nfor sure", *known, "excess\nadvantage"
     )
     for one in shown:
         epsilons = (one.epsilon, one.sampled, *one.colluding.values())
-        table.add_row(escape(one.row.group.name), *map(epsilon_text, epsilons), f"{one.excess:+.3f}")
+        table.add_row(name(one.row.group.name), *map(epsilon_text, epsilons), f"{one.excess:+.3f}")
     return say_rest(table, len(plan.groups))
 
 
@@ -90,7 +98,7 @@ def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
     for row, paper, uniform in list(trios)[:SHOWN]:
         noise, first = np.mean(_phases(row)[1]), (row.group.transition or 1) - 1
         table.add_row(
-            escape(row.group.name),
+            name(row.group.name),
             f"{noise:.3f}",
             *(f"{noise / np.mean(rival.noise_multiplier[first:]) - 1:+.1%}" for rival in (paper, uniform)),
             *(number(max(r.group.budget.epsilon - r.epsilon_spent[-1], 0.0)) for r in (row, paper)),
@@ -111,13 +119,14 @@ def comparison(plans: dict[str, Plan]) -> Table:
         "by PLD",
         "of ε",
     )
+    table.collapse_padding = True  # it has many columns
     for rows in list(zip(*(plan.groups for plan in plans.values()), strict=True))[:SHOWN]:
         first = max((row.group.transition or 1) for row in rows) - 1
-        for name, row in zip(plans, rows, strict=True):
+        for planner, row in zip(plans, rows, strict=True):
             noise = row.noise_multiplier
             table.add_row(
-                escape(row.group.name) if row is rows[0] else "",
-                name,
+                name(row.group.name if row is rows[0] else ""),
+                planner,
                 f"{noise[0]:.3f}",
                 f"{np.mean(noise[:first]):.3f}" if first else "–",
                 f"{np.mean(noise[first:]):.3f}",
@@ -130,14 +139,14 @@ def comparison(plans: dict[str, Plan]) -> Table:
     return say_rest(table, len(next(iter(plans.values())).groups))
 
 
-def spending_chart(plan: Plan, uniform: Plan, width: int = 60, height: int = 12) -> Text:
-    """ε spent over the rounds: a mark a group, and dots where uniform spending would be."""
+def spending_chart(plan: Plan, uniform: Plan | None = None, width: int = 60, height: int = 12) -> Text:
+    """ε spent over the rounds: a mark a group, and dots where uniform spending would be, if that is given."""
     rows = plan.groups[: len(MARKS)]
     top = max(row.group.budget.epsilon for row in rows)
     columns = min(plan.rounds, width)
     rounds = np.linspace(1, plan.rounds, columns).round().astype(int)
     grid = [[(" ", "")] * columns for _ in range(height)]
-    series = [(other.epsilon_spent, "·", "dim") for other in uniform.groups[: len(rows)]]
+    series = [(other.epsilon_spent, "·", "dim") for other in uniform.groups[: len(rows)]] if uniform else []
     series += [(row.epsilon_spent, MARKS[i], COLOURS[i]) for i, row in enumerate(rows)]
     for spent, mark, style in series:
         for x, t in enumerate(rounds):
@@ -146,8 +155,8 @@ def spending_chart(plan: Plan, uniform: Plan, width: int = 60, height: int = 12)
     chart = Text()
     chart.append("ε spent, round by round   ", style="bold")
     for row, mark, colour in zip(rows, MARKS, COLOURS, strict=False):
-        chart.append(f"{mark} {row.group.name}  ", style=colour)
-    chart.append("· uniform spending\n", style="dim")
+        chart.append(f"{mark} {_short(row.group.name)}  ", style=colour)
+    chart.append("· uniform spending\n" if uniform else "\n", style="dim")
     gap = " " * (2 if columns <= width // 2 else 1)
     for i, line in enumerate(grid):
         label = f"{top * (height - i) / height:7.2f}" if i % 3 == 0 else " " * 7
@@ -169,6 +178,10 @@ def accuracy_table(heads: Sequence[str], rows: Sequence[Sequence[str]], dataset:
     return table
 
 
+def _short(text: str, most: int = 16) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def _phases(row: GroupPlan) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Noise while saving and while spending."""
     first = (row.group.transition or 1) - 1
@@ -188,12 +201,19 @@ def number(value: float | None) -> str:
 
 
 def plain_table(title: str, *headings: str, first: str = "group") -> Table:
-    """A table whose first column names groups or the like, and whose numbers are never cut."""
+    """A table whose first column names groups or the like, and gives way where space is short: numbers are not cut."""
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=32)
+    table.add_column(
+        first, max_width=32
+    )  # its names are `name`s, which are cut; a column that is cut takes others along
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     return table
+
+
+def name(text: str) -> Text:
+    """A name in the first column of a table, cut where there is no space for it."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def say_rest(table: Table, rows: int, what: str = "groups") -> Table:

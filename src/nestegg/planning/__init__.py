@@ -7,6 +7,7 @@ from nestegg.planning.judge import Verdict, epsilon_by_pld, judged, verify
 from nestegg.planning.methods import plan, replan
 from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, LABELS, METHODS, GroupPlan, Plan
 from nestegg.planning.plan_file import load_plan, parse_plan, save_plan
+from nestegg.planning.remarks import remarks
 from nestegg.planning.replanning import Standing, replanned
 from nestegg.planning.shapes import SHAPES
 
@@ -32,6 +33,7 @@ __all__ = [
     "load_plan",
     "parse_plan",
     "plan",
+    "remarks",
     "replan",
     "replanned",
     "save_plan",

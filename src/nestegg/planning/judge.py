@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,11 +35,15 @@ def epsilon_by_pld(row: GroupPlan, width: float = WIDTH, refine: float = 1.0) ->
     return loss(charges, row.group.budget.delta, width, refine).epsilon
 
 
-def judged(plan: Plan) -> Plan:
-    """The plan with every group's final ε by PLD filled in, at a δ at which PLD can be asked."""
+def judged(plan: Plan, on_group: Callable[[GroupPlan], None] = lambda row: None) -> Plan:
+    """The plan with every group's final ε by PLD filled in, at a δ at which PLD can be asked; each is announced."""
     if plan.delta < SMALLEST_DELTA:
         return replace(plan, groups=tuple(replace(row, epsilon_spent_pld=None) for row in plan.groups))
-    return replace(plan, groups=tuple(replace(row, epsilon_spent_pld=epsilon_by_pld(row)) for row in plan.groups))
+    rows = []
+    for row in plan.groups:
+        on_group(row)
+        rows.append(replace(row, epsilon_spent_pld=epsilon_by_pld(row)))
+    return replace(plan, groups=tuple(rows))
 
 
 class Verdict(NamedTuple):

@@ -51,6 +51,7 @@ class _PlanRecord(Section):
     digest: str
     note: str | None = None  # on the run it is for, not on the plan
     exposure: list[Any] = Field(default_factory=list)  # what `nestegg plan --json` finds about a plan, no part of it
+    remarks: list[str] = Field(default_factory=list)  # likewise
 
 
 def save_plan(plan: Plan, path: Path | str, *, note: str | None = None) -> None:

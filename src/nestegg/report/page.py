@@ -85,7 +85,8 @@ def _summary(plan: Plan, summary: dict[str, Any]) -> str:
         f"Model {summary['model']}, seed {summary['seed']}, δ = {plan.delta:g}, {plan.composition} composition, "
         f"ε by {LABELS[plan.accountant]}."
     )
-    return f'{note}{facts(numbers)}<p class="soft">{escape(how)}</p>'
+    said = "".join(f'<p class="note">{escape(remark)}</p>' for remark in summary.get("remarks", ()))
+    return f'{note}{said}{facts(numbers)}<p class="soft">{escape(how)}</p>'
 
 
 def _accounts(plan: Plan, summary: dict[str, Any]) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nestegg.config import Config, changed, check_method_keys
+from nestegg.config import Config, changed, check_config
 from nestegg.errors import InputError
 from nestegg.identity import config_digest
 from nestegg.ledger import RunBooks
-from nestegg.planning import Plan
+from nestegg.planning import Plan, remarks
 from nestegg.roster import make_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
@@ -31,7 +31,7 @@ def start_run(
 
     The charts are in the run's page; they are also PNG and SVG files if asked for.
     """
-    check_method_keys(config)
+    check_config(config)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or resume it with --resume.")
     plan = make_plan(config)
@@ -40,6 +40,8 @@ def start_run(
     check_ledger(config, plan)
     run = RunFolder(folder)
     run.create(config, plan)
+    for remark in remarks(plan):
+        say(remark)
     with run.locked(), paying(config, folder, plan) as payment:
         return task.run(run, payment, on_round, say, charts=charts)
 

@@ -21,7 +21,7 @@ from nestegg.identity import config_digest
 from nestegg.ledger import Account
 from nestegg.mechanism import rounding_epsilon
 from nestegg.models import make_model
-from nestegg.planning import Plan
+from nestegg.planning import Plan, remarks
 from nestegg.randomness import Purpose, Randomness
 from nestegg.release import stamp
 from nestegg.runs.folder import RunFolder, packed
@@ -79,6 +79,8 @@ class Task:
         ledger says so. Only then does anybody hear of it.
         """
         state, lines, results = self._restore(folder, say)
+        last = json.loads(lines[-1]).get("loss", 0.0) if lines else 0.0  # null is what was not finite
+        check_finite(state, np.nan if last is None else last, folder)
         private = folder.private()
         resume = f"nestegg run --resume {folder.path}"
         if state.round < self.plan.rounds:
@@ -96,9 +98,10 @@ class Task:
                 payment.release(state.round, claim, results[-1])
                 folder.append_line(lines[-1])
                 private.add_timing(report.round, report.private_seconds)
-                for sentence in warnings(state, report):
+                for sentence in warnings(report):
                     say(sentence)
                 on_round(report)
+                check_finite(state, report.loss or 0.0, folder)
             rounds = [json.loads(line) for line in lines]
             return self._finish(folder, state, rounds, payment.accounts(), charts=charts)
         except BudgetError as error:
@@ -179,6 +182,7 @@ class Task:
             ],
             "epsilon_of_rounding": self._rounding(),
             "reproducible": config.training.reproducible,
+            "remarks": remarks(plan),
             **self._stamp(),
         }
         write_atomically(folder.path / "summary.json", json.dumps(summary, indent=1) + "\n")
@@ -265,14 +269,26 @@ def resolved(config: Config, plan: Plan) -> Config:
     return changed(config, "model", name=config.model.name or NETWORKS[config.federation.dataset])
 
 
-def warnings(state: State, report: RoundReport) -> list[str]:
-    """What a user should know of a round, from its noised model and public data; in simulations also from updates."""
-    said = []
-    if not torch.isfinite(state.model).all() or (report.loss is not None and not np.isfinite(report.loss)):
-        said.append(f"Round {report.round}: the model is not finite. A smaller learning_rate or clip_norm may help.")
-    if broken := report.simulation_only_broken_updates:
-        said.append(f"Round {report.round} (a simulation may know it): {broken} updates failed or were not finite.")
-    return said
+def warnings(report: RoundReport) -> list[str]:
+    """What a user should know of a round, from updates: in simulations alone, as others must not look at them."""
+    if not (broken := report.simulation_only_broken_updates):
+        return []
+    return [f"Round {report.round} (a simulation may know it): {broken} updates failed or were not finite."]
+
+
+def check_finite(state: State, loss: float, folder: RunFolder) -> None:
+    """Stop a run whose noised model, or its loss on public data, is no number any more; its rounds are paid and out.
+
+    Raises:
+        StoppedError: further rounds would cost budgets and teach nobody anything.
+    """
+    if torch.isfinite(state.model).all() and np.isfinite(loss):
+        return
+    raise StoppedError(
+        f"The model is not finite after round {state.round}, which is released and paid; further rounds could not mend "
+        "it and are not charged. A new run with a smaller learning_rate or clip_norm is needed. What was done is in "
+        f"{folder.path}."
+    )
 
 
 def _is_hidden(name: str, value: Any) -> bool:
