@@ -201,13 +201,9 @@ def test_the_help_names_the_rules_that_there_are(run: Run) -> None:
     assert "|".join(RULES) in run("ledger", "budgets", "set", "--help").out
 
 
-@pytest.mark.parametrize("module", ["typer", "numpy", "pydantic", "scipy.special", "nestegg.cli.program"])
-def test_an_interrupt_while_the_program_starts_ends_it_in_silence(module: str) -> None:
-    done = program(INTERRUPTED.format(module=module), "plan", EXAMPLE)
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
-
-
-def test_an_interrupt_of_a_command_is_no_traceback() -> None:
-    done = program(INTERRUPTED.format(module="dp_accounting.pld"), "plan", EXAMPLE, "--json")
-    assert (done.returncode, done.stdout) == (130, "")
-    assert "Traceback" not in done.stderr
+@pytest.mark.parametrize("module", ["nestegg.cli.program", "typer", "numpy", "pydantic", "dp_accounting.pld"])
+def test_an_interrupt_at_any_moment_is_no_traceback(module: str) -> None:
+    """While modules are imported, and, in the last case, in the middle of a command."""
+    done = program(INTERRUPTED.format(module=module), "plan", EXAMPLE, "--json")
+    assert done.returncode in (-signal.SIGINT, 130)
+    assert (done.stdout, done.stderr) == ("", "")

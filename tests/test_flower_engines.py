@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,18 @@ def test_the_same_seed_gives_the_same_model_as_the_simulator(tmp_path: Path) -> 
     for number in range(8):
         with Ledger(tmp_path / "accounts" / str(number) / "ledger.db", read_only=True) as ledger:
             ledger.verify()
+
+
+def test_the_example_asks_no_package_index(tmp_path: Path) -> None:
+    """By Flower's own installer, with nothing cached and nobody to ask."""
+    app = shutil.copytree(EXAMPLE, tmp_path / "app")
+    offline = {"UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path / "cache"), "FLWR_HOME": str(tmp_path / "flwr")}
+    install = (
+        "import sys; from flwr.supercore.superexec.dependency_installer import install_app_dependencies as install"
+    )
+    command = [sys.executable, "-c", f"{install}; install(sys.argv[1])", str(app)]
+    result = subprocess.run(command, env=os.environ | RAY | offline, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 @pytest.fixture(scope="module")

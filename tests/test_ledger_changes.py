@@ -260,8 +260,15 @@ def test_a_reproducible_run_is_not_for_release_in_the_ledger_either(run: Run, tm
     with Ledger("sqlite:///ledger.db") as ledger:
         assert ledger.books(name).state.note == NOT_FOR_RELEASE
     assert json.loads(run("ledger", "show", "--json").out)["runs"][0]["note"] == NOT_FOR_RELEASE
-    for words in (("show",), ("show", "--run", name), ("verify",)):
+    client = ("show", "--client", "client-1")
+    for words in (("show",), ("show", "--run", name), client, (*client, "--json"), ("verify",)):
         assert "not for release" in " ".join(run("ledger", *words).out.split())
+    assert run("ledger", "budgets", "set", "nobody", "--epsilon", 3, "--new").code == 0
+    for option in ("--accounts", "--budgets"):
+        assert run("ledger", "export", "rows.csv", option).code == 0
+        with Path("rows.csv").open(newline="") as file:
+            notes = {row["client"]: row["note"] for row in csv.DictReader(file)}
+        assert (notes.pop("nobody"), set(notes.values())) == ("", {NOT_FOR_RELEASE})
     assert run("ledger", "export", "charges.csv").code == 0
     with Path("charges.csv").open(newline="") as file:
         assert {row["note"] for row in csv.DictReader(file)} == {NOT_FOR_RELEASE}

@@ -17,6 +17,7 @@ from nestegg.accounting import ORDERS, RdpAccountant, compose
 from nestegg.errors import BudgetError
 from nestegg.ledger import Ledger, Part, Rule
 from nestegg.ledger.rules import new_rule, rule_for_plan
+from nestegg.ledger.run_accounts import CONDITION
 
 from .oracles import epsilon_from_rdp, gaussian_delta, rdp_by_quadrature
 from .test_ledger import LIFE, NAMES, begun, spend
@@ -71,7 +72,7 @@ def test_an_account_at_rate_one_is_exact(url: str) -> None:
 
 
 def test_a_gaussian_account_charges_sampled_rounds_as_if_everybody_were_sampled(url: str) -> None:
-    """No first plan locks an account for life: a sampled one is dearer than need be, refused only if it is too dear."""
+    """No first plan locks an account for life: a sampled one is dearer, and refused only if it does not fit."""
     sampled = one_group(3.0, 5, spending_rate=0.4)
     with begun(url, one_group(spending_rate=1.0), ALL, rule="gaussian") as (ledger, books):
         spend(books, 5)
@@ -179,6 +180,24 @@ def test_what_is_planned_anew_is_never_refused_until_nothing_is_left(rule: str, 
         else:
             assert filter_epsilon(ada.charges, ada.rule.order, 1e-5) <= 5.0 * (1 + 1e-9)
         ledger.verify()
+
+
+def test_a_fixed_account_says_what_it_cannot_see(url: str) -> None:
+    """Not for its one plan, but for every plan that somebody may have made after seeing a result."""
+    with begun(url, one_group(4.0), ALL) as (ledger, monday):
+        assert monday.conditions() == []
+        tuesday = ledger.begin("tuesday", one_group(4.0), NAMES)
+        assert (tuesday.conditions(), monday.conditions()) == ([CONDITION], [])  # the first was planned before
+        strangers = ledger.begin("others", one_group(4.0), "efgh", [Budget(4.0)] * 4, rule="fixed")
+        safe = ledger.begin("safe", one_group(4.0), "ijkl", [Budget(9.0)] * 4, rule="renyi")
+        monday.replan()
+        assert monday.conditions() == []  # nothing was released
+        spend(monday, 1)
+        spend(safe, 1)
+        monday.replan()
+        safe.replan()
+        assert (monday.conditions(), strangers.conditions(), safe.conditions()) == ([CONDITION], [], [])
+        assert ledger.begin("safe too", one_group(4.0), "ijkl").conditions() == []
 
 
 # Nine releases, each of which fits ε = 2 by PLD after a first one of ε = 1: see the test.

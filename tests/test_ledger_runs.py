@@ -20,6 +20,7 @@ from nestegg.training import RoundReport
 
 from .conftest import Run
 from .examples import slow
+from .test_ledger import begun, spend
 from .test_runs import config as plain_config
 
 
@@ -78,6 +79,19 @@ def test_a_second_run_is_refused_and_then_planned_anew(method: str, run: Run, tm
     page = Path("tuesday/report.html").read_text()
     for words in ("Accounts", "spent in other runs", "spent here", "together", "left", strict.parts[1].run):
         assert words in page
+
+
+def test_runs_and_plans_anew_in_fixed_accounts_say_what_they_rest_on(run: Run, tmp_path: Path) -> None:
+    sentence = "this holds only if the plan depends on no result that was released before."
+    settings = config(tmp_path)
+    assert run("ledger", "budgets", "import", lifetimes(tmp_path, 5.0), "--account", "fixed").code == 0
+    said = [run("run", settings, "--out", name) for name in ("monday", "tuesday")]
+    assert [(one.code, sentence in " ".join(f"{one.err} {one.out}".split())) for one in said] == [(0, False), (0, True)]
+    with begun(f"sqlite:///{tmp_path}/other.db") as (_, books):
+        spend(books, 1)
+    Path("monday").rename("sunday")  # else the folder would be meant
+    planned = run("ledger", "replan", "monday", "--ledger", "other.db")
+    assert (planned.code, sentence in " ".join(planned.err.split())) == (0, True)
 
 
 @pytest.mark.slow

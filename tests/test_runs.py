@@ -172,20 +172,6 @@ def test_charts_are_files_only_where_asked_for(run: Run, tmp_path: Path) -> None
     assert (tmp_path / "f" / "accuracy.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
-def test_compare_from_the_command_line(run: Run, tmp_path: Path) -> None:
-    folder = tmp_path / "c"
-    result = run("compare", config(tmp_path), "--methods", "fedavg,paper,exact-smallest", "--seeds", 2, "--out", folder)
-    assert result.code == 0
-    for words in ("fedavg", "paper", "exact-smallest", "gap to FedAvg", "± std"):
-        assert words in result.out
-    assert {"comparison.csv", "comparison.json", "comparison.png", "fedavg-0", "paper-1"} <= {
-        p.name for p in folder.iterdir()
-    }
-    first, second = (load_file(folder / name / "checkpoint.safetensors") for name in ("paper-0", "exact-smallest-0"))
-    assert not first["model"].equal(second["model"])
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

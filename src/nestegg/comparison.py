@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures.process import BrokenProcessPool
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import one_of, whole
-from nestegg.config import Config
-from nestegg.errors import InputError
-from nestegg.files import write_atomically
-from nestegg.report.charts import comparison_chart, save_charts
-from nestegg.report.tables import as_csv
+from nestegg.config import Config, changed
+from nestegg.errors import InputError, StoppedError
+from nestegg.identity import config_digest
+from nestegg.planning import Plan
+from nestegg.processes import as_done
+from nestegg.release import stamp
 from nestegg.roster import make_plan
-from nestegg.runs import Task, start_run
+from nestegg.runs import RunFolder, Task, resume_run, start_run
 from nestegg.runs.payment import check_ledger
-from nestegg.training import RoundReport
+from nestegg.runs.task import resolved
+from nestegg.training.workers import one_thread
 
+_GO_ON = "What is done of the comparison is kept; the same command with --resume goes on."
 # A method by name; the two compositions and the smallest-budget variants of the paper's own method are told apart.
 VARIANTS: dict[str, dict[str, str]] = {
     "fedavg": {"method": "fedavg"},
@@ -36,56 +40,108 @@ VARIANTS: dict[str, dict[str, str]] = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """Accuracy of one method: (seeds, rounds)."""
+class Comparison:
+    """Several methods with several seeds, each a run in a folder of its own.
 
-    name: str
-    accuracy: NDArray[np.float64]
+    Args:
+        config: what is trained, and the first seed.
+        methods: names of `VARIANTS`.
+        seeds: how many.
+        folder: where the runs are.
+
+    Raises:
+        InputError: a method cannot be run, or the folder holds runs of another configuration. Nothing was written.
+    """
+
+    def __init__(self, config: Config, methods: Sequence[str], seeds: int, folder: Path) -> None:
+        whole("seeds", seeds, 1)
+        if not methods or len(set(methods)) < len(methods):
+            raise InputError(f"methods = {','.join(methods)!r} must name at least one method, and none twice.")
+        for name in methods:
+            one_of("methods", name, VARIANTS)
+        self.config, self.methods, self.folder = config, tuple(methods), folder
+        self.seeds = range(config.training.seed, config.training.seed + seeds)
+        for name in methods:
+            self._check(name)
+
+    def run(self, jobs: int, on_run: Callable[[str, int, float], None] = lambda *_: None) -> None:
+        """Take runs that are complete as they are, go on with those that stopped, and start those that are missing.
+
+        No bit of a result depends on how many processes there are, or on interruptions.
+
+        Args:
+            jobs: runs at a time, each in a process of its own.
+            on_run: gets the method, the seed and the final accuracy of every run.
+
+        Raises:
+            StoppedError: it was interrupted, or a run stopped; what is done is kept.
+        """
+        missing = []
+        for name, seed in product(self.methods, self.seeds):
+            if RunFolder(self._place(name, seed)).summary() is None:
+                missing.append((name, seed))
+            else:
+                on_run(name, seed, _accuracies(self._place(name, seed))[-1])
+        jobs = min(jobs, len(missing))
+        todo = [(variant(self.config, name, seed), self._place(name, seed)) for name, seed in missing]
+        if jobs > 1:  # each of several processes has one core
+            todo = [(changed(config, "training", workers=1), place) for config, place in todo]
+        try:
+            for number, accuracy in as_done(_finished, todo, jobs):
+                on_run(*missing[number], accuracy)
+        except KeyboardInterrupt:
+            raise StoppedError(f"It was interrupted. {_GO_ON}") from None
+        except BrokenProcessPool:
+            raise StoppedError(f"It was interrupted, or one of its processes died. {_GO_ON}") from None
+        except StoppedError as error:
+            raise StoppedError(f"{error} (this run alone). {_GO_ON}") from None
+
+    def curves(self) -> dict[str, NDArray[np.float64]]:
+        """Accuracy of every method, (seeds, rounds), once all runs are complete."""
+        return {
+            name: np.array([_accuracies(self._place(name, seed)) for seed in self.seeds], np.float64)
+            for name in self.methods
+        }
 
     @property
-    def final(self) -> NDArray[np.float64]:
-        """Accuracy after the last round, seed by seed."""
-        return self.accuracy[:, -1]
+    def note(self) -> str | None:
+        """What is to be said about a release."""
+        return stamp(self.config.training.reproducible).get("note")
 
+    def _place(self, name: str, seed: int) -> Path:
+        return self.folder / f"{name}-{seed}"
 
-def compare(
-    config: Config,
-    names: Sequence[str],
-    seeds: int,
-    folder: Path,
-    on_round: Callable[[str, int, RoundReport], None] | None = None,
-) -> list[Outcome]:
-    """Run every method with every seed, and write runs, a table and a chart into a folder that must not exist yet."""
-    whole("seeds", seeds, 1)
-    if not names or len(set(names)) < len(names):
-        raise InputError(f"methods = {','.join(names)!r} must name at least one method, and none twice.")
-    for name in names:
-        one_of("methods", name, VARIANTS)
-        tried = variant(config, name, config.training.seed)
+    def _check(self, name: str) -> None:
+        tried = variant(self.config, name, self.seeds[0])
         plan = make_plan(tried)
         Task(tried, plan)
-        check_ledger(tried, plan)
-    if folder.exists():
-        raise InputError(f"{folder} exists; give another folder.")
-    outcomes = []
-    for name in names:
-        curves = []
-        for seed in range(config.training.seed, config.training.seed + seeds):
-            reports: list[RoundReport] = []
+        for seed in self.seeds:
+            if self._place(name, seed).exists():
+                _check_origin(RunFolder(self._place(name, seed)), variant(self.config, name, seed), plan)
+        if not all(self._place(name, seed).exists() for seed in self.seeds):
+            check_ledger(tried, plan)
 
-            def record(
-                report: RoundReport, seed: int = seed, name: str = name, to: list[RoundReport] = reports
-            ) -> None:
-                to.append(report)
-                if on_round is not None:
-                    on_round(name, seed, report)
 
-            start_run(variant(config, name, seed), folder / f"{name}-{seed}", record)
-            curves.append([report.accuracy for report in reports])
-        outcomes.append(Outcome(name, np.array(curves, np.float64)))
-    _write(folder, outcomes)
-    return outcomes
+def _check_origin(run: RunFolder, config: Config, plan: Plan) -> None:
+    """Refuse a run of another configuration: a table must not mix them."""
+    same = config_digest(run.config()) == config_digest(resolved(config, plan))
+    if not same or run.plan_of(plan.digest) is None:
+        raise InputError(f"{run.path} is a run of another configuration or plan; give another folder.")
+
+
+def _finished(what: tuple[Config, Path]) -> float:
+    """Bring a run to its end, and return its final accuracy."""
+    config, folder = what
+    with one_thread():  # so that bits do not depend on the threads that a process has
+        if folder.exists():
+            resume_run(folder)
+        else:
+            start_run(config, folder)
+    return _accuracies(folder)[-1]
+
+
+def _accuracies(folder: Path) -> list[float]:
+    return [json.loads(line)["accuracy"] for line in RunFolder(folder).lines()]
 
 
 def variant(config: Config, name: str, seed: int) -> Config:
@@ -97,17 +153,3 @@ def variant(config: Config, name: str, seed: int) -> Config:
     privacy = privacy.model_construct(fields, **dict(privacy))
     training = config.training.model_copy(update={"seed": seed})
     return config.model_copy(update={"privacy": privacy, "training": training})
-
-
-def _write(folder: Path, outcomes: Sequence[Outcome]) -> None:
-    content = {outcome.name: outcome.accuracy.tolist() for outcome in outcomes}
-    write_atomically(folder / "comparison.json", json.dumps(content) + "\n")
-    rows = [(o.name, f"{o.final.mean():.3f}", f"{deviation(o):.3f}", o.final.size) for o in outcomes]
-    heads = ("method", "mean", "standard_deviation", "seeds")
-    write_atomically(folder / "comparison.csv", as_csv(heads, rows))
-    save_charts(folder, {"comparison": comparison_chart({o.name: o.accuracy for o in outcomes})})
-
-
-def deviation(outcome: Outcome) -> float:
-    """Standard deviation over the seeds; 0 for one seed."""
-    return float(outcome.final.std(ddof=1)) if outcome.final.size > 1 else 0.0

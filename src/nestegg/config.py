@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
 from nestegg.schema import Section, read_toml
 
@@ -14,6 +15,15 @@ _FILE_URL = "sqlite:///"
 NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
 # Keys that only one method reads; with any other they are a mistake.
 METHOD_KEYS = {"shape": "shaped", "end_ratio": "shaped", "adaptive": "adaptive-clipping"}
+# Words that training knows, which takes torch to import; a test keeps them equal.
+CHOICES = {
+    ("federation", "partition"): ("dirichlet", "iid", "shards"),
+    ("training", "schedule"): ("cosine", "constant"),
+    ("training", "precision"): ("fp32", "bf16"),
+    ("training", "engine"): ("auto", "loop", "dense"),
+    ("privacy", "clipping"): ("per-layer", "flat"),
+    ("privacy", "clip_unit"): ("gradient", "update"),
+}
 
 
 class Federation(Section):
@@ -176,3 +186,23 @@ def check_method_keys(config: Config) -> None:
             raise InputError(
                 f"privacy.{key} belongs to the method {method!r}; privacy.method = {config.privacy.method!r}."
             )
+
+
+def check_config(config: Config) -> None:
+    """Refuse what no run could do, as far as it can be known without data, model and plan."""
+    check_method_keys(config)
+    training, privacy = config.training, config.privacy
+    whole("training.seed", training.seed, 0, 2**63 - 1)
+    whole("training.local_epochs", training.local_epochs, 1)
+    whole("training.batch_size", training.batch_size, 1)
+    positive("training.learning_rate", training.learning_rate)
+    if not 0.0 <= training.momentum < 1.0:
+        raise InputError(f"training.momentum = {training.momentum!r} must be at least 0 and below 1.")
+    if training.workers is not None:
+        whole("training.workers", training.workers, 1, 256)
+    whole("privacy.colluders", privacy.colluders, 0)
+    for (section, key), allowed in CHOICES.items():
+        one_of(f"{section}.{key}", getattr(getattr(config, section), key), allowed)
+    positive("federation.dirichlet", config.federation.dirichlet)
+    if config.federation.samples_per_client is not None:
+        whole("federation.samples_per_client", config.federation.samples_per_client, 1)

@@ -24,7 +24,7 @@ _SHAPES = ("diamond", "circle", "square", "triangle-up", "cross", "triangle-down
 
 def machine() -> str:
     """Return what it was measured on, and with."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("nestegg", "torch", "numpy"))
+    packages = ", ".join(f"{name} {version(name)}" for name in ("nestegg-fl", "torch", "numpy"))
     ours = f"the kernel for {chosen()}" if chosen() else "no kernel"
     return f"{processor()}, {os.cpu_count()} cores; Python {platform.python_version()}, {packages}, {ours}"
 

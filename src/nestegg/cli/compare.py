@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from nestegg.cli.progress import RoundProgress
+from nestegg.checks import whole
+from nestegg.cli.progress import RunProgress
 from nestegg.cli.tables import accuracy_table
 from nestegg.config import load_config
+from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 
 
@@ -22,25 +24,41 @@ def compare(
     ] = "fedavg,dp-fedavg,idp-fedavg,adaptive-clipping,paper,exact",
     seeds: Annotated[int, typer.Option(help="How often, from the configured seed on.")] = 3,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the runs, the table and the chart.")
+        Path | None, typer.Option(metavar="DIR", help="Folder of the runs, the tables, the chart and the page.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on in a folder that exists; its finished runs are not run again.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option(help="Runs at a time; by default one for each core, with a ledger one.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the accuracies as JSON and nothing else.")] = False,
 ) -> None:
     """Run several methods on the same partition and the same initial model, and print one table."""
     needs("nestegg compare", *RUNS)
-    from nestegg.comparison import compare as run_all
+    from nestegg.comparison import Comparison
+    from nestegg.report.comparison import HEADS, final_rows, write_comparison
+    from nestegg.training.engines import cores
 
     config = load_config(config_file)
     names = [name.strip() for name in methods.split(",") if name.strip()]
     folder = out or Path(f"{config_file.stem}-comparison")
-    rounds = config.training.rounds
-    with RoundProgress(as_json, len(names) * seeds * rounds, every=rounds) as progress:
-        outcomes = run_all(
-            config, names, seeds, folder, lambda name, seed, report: progress.show(report, f"{name}, seed {seed}")
+    if folder.exists() and not resume:
+        raise InputError(f"{folder} exists; give another folder, or go on with it by --resume.")
+    can_share = config.training.device == "cpu" and config.ledger.url is None
+    jobs = (cores() if can_share else 1) if jobs is None else whole("--jobs", jobs, 1, 256)
+    comparison = Comparison(config, names, seeds, folder)
+    with RunProgress(len(names) * seeds, quiet=as_json) as progress:
+        comparison.run(
+            jobs, lambda name, seed, final: progress.one_more(f"{name}, seed {seed}", f"accuracy {final:.1f} %")
         )
+    curves = comparison.curves()
+    written = write_comparison(folder, curves, config.federation.dataset, config.training.seed, comparison.note)
     if as_json:
-        print(json.dumps({outcome.name: outcome.final.tolist() for outcome in outcomes}))
+        print(json.dumps({name: accuracy[:, -1].tolist() for name, accuracy in curves.items()}))
         return
     console = Console()
-    console.print(accuracy_table(outcomes, config.federation.dataset))
-    console.print(f"Runs, table and chart are in {folder}.", highlight=False, markup=False, soft_wrap=True)
+    console.print(accuracy_table(HEADS, final_rows(curves), config.federation.dataset))
+    files = ", ".join(path.name for path in written)
+    said = f"In {folder}: {files}, and a folder for each run."
+    console.print(said, highlight=False, markup=False, soft_wrap=True)

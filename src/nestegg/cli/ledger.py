@@ -36,6 +36,7 @@ DEFAULT = "ledger.db"
 CHARGE_COLUMNS = ("entry", "day", "run", "round", "group", "sampling_rate", "noise_multiplier", "state", "note")
 ACCOUNT_COLUMNS = (
     *("client", "epsilon", "delta", "account", "order", "epsilon_spent", "epsilon_left", "withdrawn", "runs"),
+    "note",
 )
 Rule = Annotated[
     str | None,
@@ -43,7 +44,8 @@ Rule = Annotated[
         "--account",
         metavar="fixed|renyi|gaussian",
         help="How new accounts are kept. renyi, the default: plans may depend on earlier results, at a price; "
-        "gaussian: the same at none, for clients sampled with rate 1 in every round; fixed: plans depend on no result.",
+        "gaussian: the same at none, for clients sampled with rate 1 (lower rates pay as if it were 1); "
+        "fixed: plans depend on no result.",
     ),
 ]
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="Why; required where a budget replaces another.")]
@@ -175,7 +177,9 @@ def export(
         elif changes:
             from nestegg.ledger import Change
 
-            rows, columns = (change._asdict() for change in ledger.changes()), Change._fields
+            notes = {name: one.note for name, one in ledger.clients()}
+            rows = ({**change._asdict(), "note": notes[change.client]} for change in ledger.changes())
+            columns = (*Change._fields, "note")
         write_atomically(file, _csv(columns, rows) if file.suffix == ".csv" else _lines(rows))
     _say(f"Written to {file}.")
 
@@ -201,10 +205,13 @@ def replan(
         needs("planning a run anew", *RUNS)
         from nestegg.runs import replan_run
 
-        plan = replan_run(folder, lambda sentence: Console(stderr=True, soft_wrap=True).print(sentence, markup=False))
+        plan = replan_run(folder, _warn)
     else:
         with _open(place) as ledger:
-            plan = ledger.books(run).replan()
+            books = ledger.books(run)
+            plan = books.replan()
+            for sentence in books.conditions():
+                _warn(sentence)
     console = Console()
     console.print(tables.groups_table(plan))
     console.print(tables.spending_table(judged(plan)))
@@ -256,6 +263,10 @@ def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
 
 def _lines(rows: Iterable[dict[str, Any]]) -> str:
     return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+
+
+def _warn(sentence: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(sentence, markup=False)
 
 
 def _say(sentence: str) -> None:

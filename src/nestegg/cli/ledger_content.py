@@ -86,6 +86,7 @@ def numbers_of(account: Account) -> dict[str, Any]:
         "epsilon_left": account.left,
         "withdrawn": account.withdrawn,
         "runs": len(account.parts),
+        "note": account.note,
     }
 
 

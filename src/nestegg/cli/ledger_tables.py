@@ -64,7 +64,9 @@ def client_table(account: Account, earlier: Iterable[float] = ()) -> Table:
     table.add_row(f"all together, {by}", "", "", number(account.epsilon_pld))
     table.add_row(f"left, by {by}", "", "", number(account.left))
     promise = account.rule.sentence
-    table.caption, table.caption_justify = f"{promise[0].upper()}{promise[1:]}.", "left"
+    notes = [f"{part.run}: {part.note}" for part in account.parts if part.note]
+    lines = [f"{promise[0].upper()}{promise[1:]}.", *map(escape, notes)]
+    table.caption, table.caption_justify = "\n".join(lines), "left"
     return table
 
 

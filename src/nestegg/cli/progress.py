@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from nestegg.training import RoundReport
 
 
+_EVERY = 10  # rounds between plain lines
+
+
 class _Display:
     """What is done and what is left, on stderr."""
 
@@ -48,34 +51,43 @@ class _Display:
 class RoundProgress(_Display):
     """Shows rounds as they finish."""
 
-    def __init__(self, quiet: bool = False, total: int | None = None, every: int = 10) -> None:
+    def __init__(self, quiet: bool = False, total: int | None = None) -> None:
         super().__init__(total, quiet=quiet)
-        self.every = every
 
-    def show(self, report: RoundReport, label: str = "Training") -> None:
+    def show(self, report: RoundReport) -> None:
         """One more round is done."""
         spent = max(report.epsilon_spent.values())
         privacy = f"ε up to {spent:.2f}" if math.isfinite(spent) else "no privacy"
         facts = f"accuracy {report.accuracy:.1f} %, {privacy}"
-        self.progress.update(self.task, advance=1, description=label, facts=facts)
-        if not self.console.is_terminal and report.round % self.every == 0:
-            self.say(f"{label}, round {report.round}: {facts}")
+        self.progress.update(self.task, advance=1, facts=facts)
+        if not self.console.is_terminal and report.round % _EVERY == 0:
+            self.say(f"Training, round {report.round}: {facts}")
 
 
-class CellProgress(_Display):
+class RunProgress(_Display):
+    """Shows trainings of several as they finish."""
+
+    def __init__(self, total: int, done: int = 0, quiet: bool = False) -> None:
+        super().__init__(total, done, quiet)
+        self.total, self.done = total, done
+
+    def one_more(self, what: str, facts: str) -> None:
+        """One more is done."""
+        self.done += 1
+        self.progress.update(self.task, advance=1, description=what, facts=facts)
+        if not self.console.is_terminal:
+            self.say(f"{self.done} of {self.total}: {what}: {facts}")
+
+
+class CellProgress(RunProgress):
     """Shows cells as they finish."""
 
     def __init__(self, total: int, done: int) -> None:
         super().__init__(total, done)
-        self.total, self.done = total, done
         if done < total:
             self.say(f"{done} of {total} cells are there.")
 
     def show(self, config: Config, cell: Cell) -> None:
         """One more cell is done."""
-        self.done += 1
         what = f"{config.federation.dataset}, {config.privacy.method}, seed {cell.seed}"
-        facts = f"{cell.final:.2f} %, {cell.seconds:.0f} s"
-        self.progress.update(self.task, advance=1, description=what, facts=facts)
-        if not self.console.is_terminal:
-            self.say(f"{self.done} of {self.total}: {what}: {facts}")
+        self.one_more(what, f"{cell.final:.2f} %, {cell.seconds:.0f} s")

@@ -10,7 +10,10 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, replace
+from logging import WARNING
 from pathlib import Path
+
+from flwr.supercore import log
 
 from nestegg.accounting import Charge, merged
 from nestegg.checks import whole
@@ -84,7 +87,10 @@ class Guard:
                 ledger.begin(
                     terms.run, plan, [OWN_NAME], [self._account.budget], rule=self._account.rule, note=terms.note
                 )
-            self._check_same(ledger.books(terms.run), plan)
+            books = ledger.books(terms.run)
+            self._check_same(books, plan)
+            for sentence in books.conditions():
+                log(WARNING, sentence)
             known = self._read(terms.run).get("terms")
             if known is not None and Terms.parse(str(known)).digest != terms.digest:
                 raise InputError(f"run {terms.run!r} has other terms, which were agreed on.")

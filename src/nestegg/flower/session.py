@@ -136,7 +136,7 @@ class Session:
             members, budgets = self.roster.clients, self.roster.budgets
             self._ledger.begin(name, self.terms.plan, members, budgets, rule=self._rule, note=self.terms.note)
         self.books = self._ledger.books(name)
-        for sentence in self.books.reconcile(self._results):
+        for sentence in [*self.books.reconcile(self._results), *self.books.conditions()]:
             log(INFO, sentence)
 
     def check_rest(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,11 +20,12 @@ from nestegg.planning.accounts import pld_accountant
 
 @dataclass(frozen=True)
 class Part:
-    """What taking part in a run has cost, so far."""
+    """What taking part in a run has cost, so far; `note` is what is to be known of its results."""
 
     run: str
     group: str
     charges: tuple[Charge, ...]
+    note: str = ""
 
     @property
     def rounds(self) -> int:
@@ -55,6 +57,11 @@ class Account:
     def charges(self) -> tuple[Charge, ...]:
         """Everything that was charged."""
         return merged(charge for part in self.parts for charge in part.charges)
+
+    @property
+    def note(self) -> str:
+        """What is to be known of results of its runs, as "not for release"."""
+        return "; ".join(dict.fromkeys(part.note for part in self.parts if part.note))
 
     @cached_property
     def epsilon(self) -> float:
@@ -118,20 +125,21 @@ def client_account(connection: Connection, client: str, place: str) -> Account:
     *_, epsilon, delta, rule, order = connection.execute(latest.limit(1)).one()
     left = connection.execute(select(withdrawals.c.entry).where(withdrawals.c.client == number)).scalar()
     taken = connection.execute(
-        select(groups.c.group, groups.c.run, runs.c.name, groups.c.name)
-        .select_from(members.join(groups).join(runs))
+        select(groups.c.group, groups.c.run, runs.c.name, groups.c.name, entries.c.detail)
+        .select_from(members.join(groups).join(runs).join(entries, entries.c.entry == runs.c.run))
         .where(members.c.client == number)
         .order_by(groups.c.group)
     )
     parts = []
-    for group, run, run_name, group_name in taken.all():
+    for group, run, run_name, group_name, detail in taken.all():
         q, sigma = charges.c.sampling_rate, charges.c.noise_multiplier
         query = select(q, sigma, func.count()).join(entries, charges.c.entry == entries.c.entry)
         query = query.where(entries.c.run == run, charges.c.group == group)
         if left is not None:
             query = query.where(or_(entries.c.entry < left, entries.c.kind == "recover"))
         found = connection.execute(query.group_by(q, sigma))
-        parts.append(Part(run_name, group_name, tuple(Charge(*row) for row in found)))
+        note = str(json.loads(detail).get("note", ""))
+        parts.append(Part(run_name, group_name, tuple(Charge(*row) for row in found), note))
     kept = Rule(rule or "fixed", order)
     return Account(name, 1, Budget(epsilon, delta), tuple(parts), kept, left is not None)
 
@@ -139,7 +147,7 @@ def client_account(connection: Connection, client: str, place: str) -> Account:
 def peer_account(history: History, peers: Peers) -> Account:
     """The account of peers, from the log."""
     parts = tuple(
-        Part(run.name, run.groups[group], history.charges_of((group,), peers.withdrawn))
+        Part(run.name, run.groups[group], history.charges_of((group,), peers.withdrawn), run.note or "")
         for group in peers.groups
         for run in history.runs.values()
         if group in run.groups

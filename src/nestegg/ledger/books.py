@@ -82,7 +82,7 @@ class RunBooks(RunAccounts):
             self._check_own(plan)
         if done > self.plan.rounds:
             raise InputError(
-                f"the checkpoint of round {done} is not of the run {self._state.name!r}: that has {self.plan.rounds}."
+                f"the checkpoint of round {done} is not of the run {self._state.name!r}, which has {self.plan.rounds}."
             )
         with self._database.writing() as connection:
             self._refresh(connection)

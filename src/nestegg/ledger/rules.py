@@ -2,8 +2,8 @@
 
 fixed      they may not: all charges are composed by Rényi curves, or by privacy loss distributions
 renyi      they may: one Rényi order, fixed when the account is opened, is all that counts
-gaussian   they may, at no price for clients whose sampling rate is 1: Σ σ^(−2) counts, exactly at that rate. A release
-           at a lower one is charged as if everybody were sampled
+gaussian   they may, at no price for clients whose sampling rate is 1: Σ σ^(−2) counts, exactly at that rate; a
+           release at a lower one is charged as if everybody were sampled
 
 The last two are filters: what is spent may decide what comes next, and the whole life still keeps the budget
 (Feldman and Zrnic 2021 and Lécuyer 2021 for one order; Smith and Thakurta 2022, Koskela et al. 2023 for σ^(−2)).

@@ -17,6 +17,10 @@ from nestegg.ledger.plans import load_stored_plan
 from nestegg.ledger.tables import groups, members, withdrawals
 from nestegg.planning import Plan, Standing
 
+CONDITION = (
+    "These accounts are of the rule fixed: this holds only if the plan depends on no result that was released before."
+)
+
 
 class RunAccounts:
     """The accounts of a run's members. Other processes may charge the same clients meanwhile: the log tells.
@@ -63,6 +67,17 @@ class RunAccounts:
                     chosen[int(column)] = (share, one)
         names = [row.group.name for row in self.plan.groups]
         return {names[column]: peer_account(self._history, one) for column, (_, one) in sorted(chosen.items())}
+
+    def conditions(self) -> list[str]:
+        """What must be true for the members' budgets to hold, and no ledger can see, in sentences.
+
+        An account of the rule fixed knows one plan. A second run, or a plan made anew after a release, may depend on
+        what was seen meanwhile.
+        """
+        self._catch_up()
+        anew = len(self._state.plans) > 1 and bool(self._state.results or self._state.lost)
+        kept = (one for page in self._pages for one in page.peers if not one.rule.is_adaptive)
+        return [CONDITION] if any(anew or one.groups[0] < min(self._state.groups) for one in kept) else []
 
     def check_rest(self, last: int | None = None) -> None:
         """Whether everybody can afford the rounds that are left, so that a run does not stop half-way.

@@ -145,7 +145,7 @@ def other_spellings(connection: Connection) -> dict[str, int]:
     """The clients whose names are not in the form NFC, by that form. The chain has their names as they were written.
 
     Raises:
-        InputError: two clients have one name, in two spellings: they have two accounts, nobody can say which counts.
+        InputError: two clients have one name, in two spellings: they have two accounts, and none is the right one.
     """
     written: dict[str, int] = dict(connection.execute(select(clients.c.name, clients.c.client)).all())
     found: dict[str, int] = {}
@@ -156,8 +156,7 @@ def other_spellings(connection: Connection) -> dict[str, int]:
         if (other := found.setdefault(form, written.get(form, client))) != client:
             raise InputError(
                 f"clients {min(client, other)} and {max(client, other)} are both {form!r}, in two spellings that "
-                "Unicode holds for the same: this ledger of version 1 gave them two accounts, and cannot be "
-                "brought up to date."
+                "Unicode holds for the same: with two accounts of one client this ledger cannot be brought up to date."
             )
     return found
 

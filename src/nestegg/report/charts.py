@@ -24,7 +24,7 @@ _LOOK = {
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
     "legend": {"labelFontSize": 12, "titleFontSize": 12, "symbolStrokeWidth": 2, "symbolSize": 160},
 }
-LINE_LEGEND: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400}
+LINE_LEGEND: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400, "symbolOpacity": 1}
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,25 @@ def noise_chart(plan: Plan) -> alt.Chart:
     )
 
 
-def comparison_chart(curves: dict[str, NDArray[np.float64]]) -> alt.Chart:
-    """Which method is ahead, and when? Mean test accuracy over the seeds."""
+def comparison_chart(curves: Mapping[str, NDArray[np.float64]]) -> alt.TopLevelMixin:
+    """Which method is ahead, and when? Mean test accuracy over the seeds, in a band from the lowest to the highest."""
     rows = [
-        {"round": t, "accuracy": float(value), "method": method}
-        for method, seeds in curves.items()
-        for t, value in enumerate(seeds.mean(axis=0), 1)
+        {
+            "round": t,
+            "accuracy": float(some.mean()),
+            "low": float(some.min()),
+            "high": float(some.max()),
+            "method": name,
+        }
+        for name, seeds in curves.items()
+        for t, some in enumerate(seeds.T, 1)
     ]
-    return lines(rows, "accuracy", "test accuracy, %", "Which method is ahead, and when?", "method")
+    means = lines(rows, "accuracy", "test accuracy, %", "Which method is ahead, and when?", "method")
+    low = alt.Y("low:Q", title="test accuracy, %", scale=alt.Scale(zero=False))
+    bands = means.mark_area(opacity=0.12, strokeWidth=0).encode(y=low, y2="high:Q", tooltip=alt.value(None))
+    bands.encoding.strokeDash = alt.Undefined  # areas have none
+    title, means.title, bands.title = means.title, alt.Undefined, alt.Undefined
+    return alt.layer(bands, means, title=title)
 
 
 def label_chart(labels: NDArray[np.int64]) -> alt.Chart:

@@ -76,6 +76,8 @@ def replan_run(folder: Path, say: Say = lambda sentence: None) -> Plan:
         _reconcile(run, config, plan, books, say)
         made = books.replan(acceptable)
         run.put_in_force(made)
+        for sentence in books.conditions():
+            say(sentence)
         return made
 
 

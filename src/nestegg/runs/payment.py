@@ -34,6 +34,9 @@ class Payment(Protocol):
     def reconcile(self, results: Sequence[str], plan: Plan | None = None) -> list[str]:
         """Bring ledger and checkpoint into agreement."""
 
+    def conditions(self) -> list[str]:
+        """What must be true for budgets to hold, and no ledger can see."""
+
     def check_rest(self) -> None:
         """Whether everybody can afford the rounds that are left."""
 
@@ -63,6 +66,10 @@ class NoPayment:
 
     def reconcile(self, results: Sequence[str], plan: Plan | None = None) -> list[str]:
         """There is no ledger to disagree."""
+        return []
+
+    def conditions(self) -> list[str]:
+        """Nothing is promised."""
         return []
 
     def check_rest(self) -> None:

@@ -85,6 +85,8 @@ class Task:
             private.check_fingerprint(self._origin(), is_new=state.round == 0)
         try:
             payment.check_rest()
+            for sentence in payment.conditions():
+                say(sentence)
             folder.write_lines(lines)
             while state.round < self.plan.rounds:
                 claim = payment.reserve(state.round + 1)

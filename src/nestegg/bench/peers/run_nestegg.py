@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from work import serve
 
+import nestegg
 from nestegg.bench.works import load_federation
 from nestegg.training.workers import Clipping
 
@@ -30,7 +30,7 @@ def main(folder: Path, workers: int, precision: str, engine: str) -> None:
             total += part.total
         return (begin.model + total / (plan.mean_sampling_rate[round_ - 1] * plan.clients)).float().numpy()
 
-    serve(run, version=version("nestegg-fl"), engine=world.engine.name, workers=world.workers.count)
+    serve(run, version=nestegg.__version__, engine=world.engine.name, workers=world.workers.count)
 
 
 if __name__ == "__main__":
