@@ -53,6 +53,7 @@ def test_what_is_written_is_what_the_federation_does(tmp_path: Path) -> None:
     assert work.facts["expected"] == pytest.approx(0.7 * 7)
 
 
+@pytest.mark.slow
 def test_simulators_that_fail_differ_or_cannot_be_installed_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +202,7 @@ def test_mistakes_are_named(arguments: list[str], complaint: str) -> None:
     assert complaint in str(result.exception)
 
 
+@pytest.mark.slow
 def test_work_without_its_data_is_named_and_the_rest_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NESTEGG_DATA", str(tmp_path / "nowhere"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -36,6 +36,7 @@ def test_enrolment(tmp_path: Path) -> None:
     assert [names[name].budget.epsilon for name in sorted(names)] == list(BUDGETS.values())
 
 
+@pytest.mark.slow
 def test_enrolment_bears_strange_answers_lost_ones_and_late_nodes(tmp_path: Path) -> None:
     from nestegg.flower import wire
 
@@ -67,6 +68,7 @@ def test_enrolment_bears_strange_answers_lost_ones_and_late_nodes(tmp_path: Path
             del BUDGETS[number]
 
 
+@pytest.mark.slow
 def test_a_roster_decides_who_may_enrol_and_where(tmp_path: Path) -> None:
     from nestegg.flower.enrolment import client_of_key
 

@@ -102,7 +102,7 @@ def test_few_orders_give_the_epsilon_of_all(seed: int) -> None:
     assert epsilon((), 1e-5) == 0.0
 
 
-@pytest.mark.parametrize("accountant", ["rdp", "pld"])
+@pytest.mark.parametrize("accountant", ["rdp", *slow("pld")])
 def test_a_refusal_names_who_and_what_would_fit_and_leaves_no_trace(url: str, accountant: str) -> None:
     made = two_groups(accountant=accountant)
     with begun(url, made, LIFE | {"bob": Budget(3.0)}) as (ledger, books):
