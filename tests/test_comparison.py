@@ -46,6 +46,7 @@ def same_results(one: Path, two: Path) -> bool:
     return all((one / name).read_bytes() == (two / name).read_bytes() for name in names)
 
 
+@pytest.mark.slow
 def test_the_command_names_the_files_it_wrote(run: Run, tmp_path: Path, whole: Path) -> None:
     arguments = (config(tmp_path), "--methods", METHODS, "--seeds", 2, "--out", tmp_path / "c")
     result = run("compare", *arguments, "--jobs", 2)
@@ -110,6 +111,7 @@ def test_runs_of_another_configuration_are_not_mixed_in(run: Run, tmp_path: Path
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_interruption_says_how_to_go_on(tmp_path: Path, whole: Path, jobs: int) -> None:
     arguments = ["compare", str(config(tmp_path)), "--methods", METHODS, "--seeds", "2", "--out", str(tmp_path / "c")]
