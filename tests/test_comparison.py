@@ -64,6 +64,7 @@ def test_the_command_names_the_files_it_wrote(run: Run, tmp_path: Path, whole: P
 def test_tables_agree_with_the_runs(run: Run, tmp_path: Path, whole: Path) -> None:
     result = run("compare", config(tmp_path), "--methods", METHODS, "--seeds", 2, "--out", whole, "--resume", "--json")
     finals = json.loads(result.out)
+    assert all(b"not for release" in (whole / name).read_bytes() for name in FILES - {"comparison.png"})
     with (whole / "comparison.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 3 * 2 * 6

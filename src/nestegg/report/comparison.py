@@ -40,7 +40,7 @@ def write_comparison(folder: Path, curves: Curves, dataset: str, first_seed: int
         curves: accuracy in percent by method, a row a seed.
         dataset: what the methods were compared on.
         first_seed: of the first row; the others follow.
-        note: what pictures and the page say about their release.
+        note: what every file says about its release.
     """
     tidy = [
         (method, first_seed + row, round_, value)
@@ -49,11 +49,14 @@ def write_comparison(folder: Path, curves: Curves, dataset: str, first_seed: int
         for round_, value in enumerate(curve, 1)
     ]
     pictures = save_charts(folder, {"comparison": comparison_chart(curves)}, note)
+    heads, more = (("note",), (note,)) if note else ((), ())
+    rows, summary = ([(*row, *more) for row in table] for table in (tidy, _summary(curves)))
+    accuracies = {method: accuracy.tolist() for method, accuracy in curves.items()}
     contents = {
         "comparison.html": _page(curves, dataset, first_seed, note, pictures["comparison"]),
-        "comparison.csv": as_csv(("method", "seed", "round", "accuracy"), tidy),
-        "comparison-summary.csv": as_csv(("method", "mean", "standard_deviation", "seeds"), _summary(curves)),
-        "comparison.json": json.dumps({method: accuracy.tolist() for method, accuracy in curves.items()}) + "\n",
+        "comparison.csv": as_csv(("method", "seed", "round", "accuracy", *heads), rows),
+        "comparison-summary.csv": as_csv(("method", "mean", "standard_deviation", "seeds", *heads), summary),
+        "comparison.json": json.dumps(accuracies | ({"note": note} if note else {})) + "\n",
     }
     for name, content in contents.items():
         write_atomically(folder / name, content)
