@@ -13,7 +13,8 @@ from nestegg.planning import Plan, remarks
 from nestegg.roster import make_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
-from nestegg.runs.task import OnRound, Say, Task, check_arithmetic, resolved
+from nestegg.runs.soundness import check_arithmetic
+from nestegg.runs.task import OnRound, Say, Task, resolved
 from nestegg.training import AdaptiveClipping
 
 __all__ = ["RunFolder", "Task", "replan_run", "resume_run", "rounds_left", "start_run"]

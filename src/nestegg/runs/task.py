@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,11 @@ from nestegg.planning import Plan, remarks
 from nestegg.randomness import Purpose, Randomness
 from nestegg.release import stamp
 from nestegg.runs.folder import RunFolder, packed
+from nestegg.runs.lines import line_of, standing_of, warnings
 from nestegg.runs.payment import Payment
+from nestegg.runs.soundness import ARITHMETIC, check_finite
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, State, kernel
 
-# The arithmetic of rounds: 1 added noise in floating point, 2 is on a lattice. One run has one of them.
-ARITHMETIC = 2
 NETWORKS = {"digits": "mlp", "adult": "mlp", "mnist": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet20"}
 
 OnRound = Callable[[RoundReport], None]
@@ -93,7 +92,7 @@ class Task:
             while state.round < self.plan.rounds:
                 claim = payment.reserve(state.round + 1)
                 state, report = self.federation.step(state, payment.withdrawn())
-                lines.append(self._line(report))
+                lines.append(line_of(report, self._stamp()))
                 results.append(self._save(folder, state, lines[-1], results))
                 payment.release(state.round, claim, results[-1])
                 folder.append_line(lines[-1])
@@ -161,7 +160,7 @@ class Task:
         write_atomically(folder.path / "model.safetensors", packed(contiguous, self._facts({})))
         from nestegg.report import write_report  # charts take long to import, and are not needed before
 
-        config, plan = self.config, self.plan
+        config, plan, run = self.config, self.plan, self.config.ledger.run or ""
         summary = {
             "method": plan.method,
             "composition": plan.composition,
@@ -177,7 +176,11 @@ class Task:
             "final_accuracy": rounds[-1]["accuracy"],
             "run": config.ledger.run,
             "groups": [
-                {"name": name, "clients": plan.groups[i].group.clients, **_standing(config, accounts.get(name))}
+                {
+                    "name": name,
+                    "clients": plan.groups[i].group.clients,
+                    **standing_of(config.ledger.run or "", accounts.get(name)),
+                }
                 for i, name in enumerate(row.group.name for row in plan.groups)
             ],
             "epsilon_of_rounding": self._rounding(),
@@ -215,33 +218,6 @@ class Task:
     def _stamp(self) -> dict[str, str]:
         return stamp(self.config.training.reproducible)
 
-    def _line(self, report: RoundReport) -> str:
-        """A report as a line of JSON, without what is private; what is infinite is null."""
-        content = {name: value for name, value in asdict(report).items() if not name.startswith("private_")}
-        content = {name: value for name, value in content.items() if not _is_hidden(name, value)}
-        for name in ("clip_norm", "noise_std", "loss"):
-            content[name] = _finite(content[name])
-        content["epsilon_spent"] = {name: _finite(spent) for name, spent in report.epsilon_spent.items()}
-        return json.dumps({**content, **self._stamp()}, allow_nan=False)
-
-
-def check_arithmetic(folder: RunFolder, rounds: int) -> None:
-    """Refuse a run of an earlier version, before anything of it is touched.
-
-    Raises:
-        InputError: its noise was in floating point. One run has one arithmetic, and its folder holds what today's keeps
-            in a private part.
-    """
-    saved = folder.load_checkpoint()
-    if saved is None or saved.facts.get("arithmetic", 1) == ARITHMETIC:
-        return
-    left = rounds - int(saved.facts["round"])
-    what = f"its last {left} rounds must be run by that version, or the run begun anew" if left else "it is complete"
-    raise InputError(
-        f"the run in {folder.path} was begun by an earlier nestegg, whose noise was in floating point: {what}. Its "
-        "folder also holds times and label counts, which must not be released. Nothing was changed."
-    )
-
 
 def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:
     """Every client's samples; which client is in which group is as random as the partition itself."""
@@ -267,50 +243,3 @@ def resolved(config: Config, plan: Plan) -> Config:
     one_of("federation.dataset", config.federation.dataset, NETWORKS)
     config = changed(config, "federation", clients=plan.clients)
     return changed(config, "model", name=config.model.name or NETWORKS[config.federation.dataset])
-
-
-def warnings(report: RoundReport) -> list[str]:
-    """What a user should know of a round, from updates: in simulations alone, as others must not look at them."""
-    if not (broken := report.simulation_only_broken_updates):
-        return []
-    return [f"Round {report.round} (a simulation may know it): {broken} updates failed or were not finite."]
-
-
-def check_finite(state: State, loss: float, folder: RunFolder) -> None:
-    """Stop a run whose noised model, or its loss on public data, is no number any more; its rounds are paid and out.
-
-    Raises:
-        StoppedError: further rounds would cost budgets and teach nobody anything.
-    """
-    if torch.isfinite(state.model).all() and np.isfinite(loss):
-        return
-    raise StoppedError(
-        f"The model is not finite after round {state.round}, which is released and paid; further rounds could not mend "
-        "it and are not charged. A new run with a smaller learning_rate or clip_norm is needed. What was done is in "
-        f"{folder.path}."
-    )
-
-
-def _is_hidden(name: str, value: Any) -> bool:
-    """Whether a simulation alone would know it, and this run is none."""
-    return name.startswith("simulation_only_") and value is None
-
-
-def _standing(config: Config, account: Account | None) -> dict[str, float | str | None]:
-    """A group's account as its tightest member has it: budget, spent before and besides, here, in all, and left."""
-    if account is None:  # without noise there is none
-        names = ("epsilon", "epsilon_earlier", "epsilon_here", "epsilon_spent", "epsilon_left", "account")
-        return dict.fromkeys(names)
-    run = config.ledger.run or ""
-    return {
-        "epsilon": account.budget.epsilon,
-        "epsilon_earlier": account.without(run),
-        "epsilon_here": account.within(run),
-        "epsilon_spent": account.epsilon,
-        "epsilon_left": account.left,
-        "account": account.rule.sentence,
-    }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and np.isfinite(value) else None
