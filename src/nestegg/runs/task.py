@@ -176,12 +176,8 @@ class Task:
             "final_accuracy": rounds[-1]["accuracy"],
             "run": config.ledger.run,
             "groups": [
-                {
-                    "name": name,
-                    "clients": plan.groups[i].group.clients,
-                    **standing_of(config.ledger.run or "", accounts.get(name)),
-                }
-                for i, name in enumerate(row.group.name for row in plan.groups)
+                {"name": group.name, "clients": group.clients, **standing_of(run, accounts.get(group.name))}
+                for group in (row.group for row in plan.groups)
             ],
             "epsilon_of_rounding": self._rounding(),
             "reproducible": config.training.reproducible,
