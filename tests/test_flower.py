@@ -15,14 +15,14 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 
 from nestegg import Budget, Group, InputError, Ledger, Plan
 from nestegg import plan as make_plan
-from nestegg.flower import PlannedStrategy, PreconditionUnmet
+from nestegg.flower import PlannedStrategy, PreconditionUnmet, private_client_app
 from nestegg.flower.aggregation import NoisySum
 from nestegg.flower.session import Session
 from nestegg.flower.terms import Terms
 from nestegg.flower.wire import ENROL, ORDER, UPDATE
 from nestegg.randomness import Randomness
 
-from .grid import STEP, LocalGrid, client_app, model, small_plan
+from .grid import STEP, LocalGrid, accounts_in, client_app, model, small_plan
 
 SIZE = 300  # 90,600 weights: their standard deviation is known to 0.3 %
 
@@ -303,10 +303,7 @@ def test_the_same_seed_gives_the_same_release(tmp_path: Path) -> None:
     """With noise from a seed, which clients must agree to, the release does not depend on who was lost."""
     from flwr.app import Context
 
-    from nestegg.flower import private_client_app
     from nestegg.randomness import Purpose
-
-    from .grid import accounts_in
 
     seeded = Randomness(7, reproducible=True)
 
@@ -338,6 +335,14 @@ def test_everything_that_a_reproducible_run_writes_says_that_it_is_not_for_relea
             assert all("not for release" in str(run.note) for run in books.history().runs.values())
     with pytest.raises(PreconditionUnmet, match="other terms"):  # and it does not go on as one that may be released
         PlannedStrategy(plan, tmp_path / "run").start(grid, model())
+
+
+def test_a_client_whose_noise_is_no_secret_enrols_in_no_run_that_may_be_released(tmp_path: Path) -> None:
+    app = private_client_app(accounts_in(tmp_path / "clients"), noise=lambda *_: np.random.default_rng(0))
+    strategy = PlannedStrategy(small_plan(rounds=1), tmp_path / "run", enrolment_timeout=0.1)
+    with pytest.raises(PreconditionUnmet, match="6 did not enrol"):
+        strategy.start(LocalGrid(app, 6), model())
+    assert not list((tmp_path / "clients").glob("*/ledger.db"))
 
 
 def test_a_client_that_has_withdrawn_is_never_asked_and_its_share_is_made_up(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ class PrivacyMod:
     Args:
         account: finds a client's account; by default from its node-config.
         noise: of a client and a round. Anything but the default is for experiments: noise that somebody else can
-            compute hides nothing.
+            compute hides nothing, so such a client enrols only in runs whose terms say "not for release".
     """
 
     def __init__(self, account: AccountOf = account_of_node, noise: NoiseOf = secret_noise) -> None:
@@ -79,6 +79,8 @@ class PrivacyMod:
 
     def _enrol(self, message: Message, context: Context) -> Message:
         terms, group = wire.offer_of(message.content)
+        if self._noise is not secret_noise and terms.note is None:
+            raise InputError(f"run {terms.run!r} may be released, and this client's noise is not secret.")
         account = self._account(context)
         group = Guard(account).enrol(terms, group)
         log(INFO, "nestegg: enrolled in run %s, group %s, terms %s", terms.run, group, terms.digest)
