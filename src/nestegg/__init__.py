@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nestegg.accounting import Charge
+    from nestegg.data import Source
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
     from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
@@ -24,6 +25,7 @@ __all__ = [
     "Mechanics",
     "Plan",
     "RoundReport",
+    "Source",
     "StoppedError",
     "VerificationError",
     "load_plan",
@@ -35,12 +37,13 @@ __all__ = [
 # Where names are at home. They are imported when asked for: plans do without torch and databases.
 _HOMES = {
     "accounting": ("Charge",),
+    "data": ("Source",),
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
     "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
     "training": ("AdaptiveClipping", "LocalTraining", "Mechanics", "RoundReport", "train"),
 }
-_EXTRAS = {"ledger": ("the ledger", "ledger"), "training": ("training", "train")}
+_EXTRAS = {"data": ("clients' data", "train"), "ledger": ("the ledger", "ledger"), "training": ("training", "train")}
 
 
 def __getattr__(name: str) -> Any:
