@@ -7,7 +7,8 @@ if TYPE_CHECKING:
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
     from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
-    from nestegg.training import AdaptiveClipping, LocalTraining, Mechanics, RoundReport, train
+    from nestegg.runs import run
+    from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, train
 
     __version__: str
 
@@ -16,6 +17,7 @@ __all__ = [
     "Budget",
     "BudgetError",
     "Charge",
+    "Federation",
     "Group",
     "GroupPlan",
     "InputError",
@@ -28,6 +30,7 @@ __all__ = [
     "VerificationError",
     "load_plan",
     "plan",
+    "run",
     "save_plan",
     "train",
 ]
@@ -38,9 +41,14 @@ _HOMES = {
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
     "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
-    "training": ("AdaptiveClipping", "LocalTraining", "Mechanics", "RoundReport", "train"),
+    "runs": ("run",),
+    "training": ("AdaptiveClipping", "Federation", "LocalTraining", "Mechanics", "RoundReport", "train"),
 }
-_EXTRAS = {"ledger": ("the ledger", "ledger"), "training": ("training", "train")}
+_EXTRAS = {
+    "ledger": ("the ledger", "ledger"),
+    "runs": ("a run with a folder", "train", "ledger", "charts"),
+    "training": ("training", "train"),
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from nestegg.callbacks import Callback
 from nestegg.config import Config, changed, check_config, load_config
-from nestegg.description import CONFIG, Description, of_config
+from nestegg.description import CONFIG, RUN, Description, of_config
 from nestegg.errors import InputError
 from nestegg.ledger import RunBooks
 from nestegg.planning import Plan, remarks
@@ -18,11 +18,63 @@ from nestegg.runs.configured import Simulation, resolved
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.life import Life
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
+from nestegg.runs.python import check_same, describe, origin_of
 from nestegg.runs.soundness import check_arithmetic
 from nestegg.runs.task import LOG, Task
-from nestegg.training import AdaptiveClipping
+from nestegg.training import AdaptiveClipping, Federation
 
-__all__ = ["RunFolder", "Simulation", "Task", "replan_run", "resume_run", "rounds_left", "start_run"]
+__all__ = ["RunFolder", "Simulation", "Task", "replan_run", "resume_run", "rounds_left", "run", "start_run"]
+
+
+def run(
+    federation: Federation,
+    folder: Path | str,
+    *,
+    ledger: str | Path | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    version: str = "",
+    charts: bool = False,
+) -> dict[str, Any]:
+    """Train a federation durably, with a ledger, checkpoints and a report, as `nestegg run` does; returns the summary.
+
+    A round is paid for in the ledger before any client works for it, and told of once it is saved and released.
+    Whatever is killed, the same call with `resume=True` goes on where the last released round ended; a reproducible
+    run ends with the same bits. What was trained is in `model.safetensors`.
+
+    Args:
+        federation: plan, model and clients.
+        folder: of the run; new, unless `resume`.
+        ledger: URL or file of the ledger that pays, over many runs; by default the run keeps its own.
+        resume: go on with the run in the folder; if there is none, start it.
+        callbacks: hear of every round, and may end the training after it.
+        version: of the functions in `federation` (loss, optimiser, learning rates), which count by their names.
+        charts: write the report's charts as PNG and SVG files, too.
+
+    Raises:
+        InputError: something does not fit; nothing was written.
+        StoppedError: the run stopped and can go on.
+    """
+    folder = Path(folder)
+    if resume and folder.exists():
+        if (folder / CONFIG).is_file():
+            raise InputError(f"{folder} is a run of a configuration; it goes on by: nestegg run --resume {folder}")
+        _ = RunFolder(folder).run  # whether it is one
+        check_same(folder, federation, ledger, version)
+
+        def task(run: Description, plan: Plan) -> Task:
+            if plan.digest != federation.plan.digest:
+                raise InputError(
+                    f"the run in {folder} goes on by the plan {plan.digest[:16]}, made anew: make the federation with "
+                    f"nestegg.load_plan({str(folder / 'plan.json')!r})."
+                )
+            return Task(run, federation, lambda: origin_of(federation))
+
+        return _gone_on(folder, task, callbacks, charts=charts)
+    if folder.exists():
+        raise InputError(f"{folder} exists; give another folder, or go on with it by resume=True.")
+    described = describe(federation, folder, ledger, version)
+    return _begun(Task(described, federation, lambda: origin_of(federation)), folder, callbacks, charts=charts)
 
 
 def start_run(
@@ -43,9 +95,9 @@ def start_run(
 
 def resume_run(folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False) -> dict[str, Any]:
     """Go on where a run stopped; of a run that is complete, draw the charts if asked for, and return the summary."""
-    if not (folder / CONFIG).is_file() and (folder / "run.json").is_file():
-        run = RunFolder(folder).run
-        raise InputError(f"{folder} is a run from Python; it goes on there: {run.go_on.format(folder=folder)}.")
+    if (folder / RUN).is_file():
+        go_on = RunFolder(folder).run.go_on.format(folder=folder)
+        raise InputError(f"{folder} is a run from Python; it goes on there, with the same federation: {go_on}")
     return _gone_on(folder, lambda run, plan: _task_of(folder, run, plan), callbacks, charts=charts)
 
 

@@ -70,7 +70,7 @@ class Task:
                 _say(warnings(report))
                 enders = _tell(callbacks, "on_round", state, report)
                 check_finite(state, report.loss, folder)
-                stopped = f"stopped after round {state.round} by {enders[0]}" if enders else ""
+                stopped = f"was stopped after round {state.round} by {enders[0]}" if enders else ""
             summary = self._finish(folder, state, life.payment.accounts(), stopped, charts=charts)
             _tell(callbacks, "on_end", state)
             return summary
