@@ -7,7 +7,18 @@ if TYPE_CHECKING:
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
     from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
-    from nestegg.training import AdaptiveClipping, LocalTraining, Mechanics, RoundReport, train
+    from nestegg.randomness import Randomness
+    from nestegg.training import (
+        AdaptiveClipping,
+        Evaluation,
+        Federation,
+        LocalTraining,
+        Mechanics,
+        Performance,
+        RoundReport,
+        State,
+        train,
+    )
 
     __version__: str
 
@@ -16,14 +27,19 @@ __all__ = [
     "Budget",
     "BudgetError",
     "Charge",
+    "Evaluation",
+    "Federation",
     "Group",
     "GroupPlan",
     "InputError",
     "Ledger",
     "LocalTraining",
     "Mechanics",
+    "Performance",
     "Plan",
+    "Randomness",
     "RoundReport",
+    "State",
     "StoppedError",
     "VerificationError",
     "load_plan",
@@ -38,9 +54,13 @@ _HOMES = {
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
     "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
-    "training": ("AdaptiveClipping", "LocalTraining", "Mechanics", "RoundReport", "train"),
+    "randomness": ("Randomness",),
+    "training": (
+        *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
+        *("RoundReport", "State", "train"),
+    ),
 }
-_EXTRAS = {"ledger": ("the ledger", "ledger"), "training": ("training", "train")}
+_EXTRAS = {"ledger": ("the ledger", "ledger"), "randomness": ("training", "train"), "training": ("training", "train")}
 
 
 def __getattr__(name: str) -> Any:
