@@ -23,12 +23,11 @@ from typing import Any, NoReturn
 import torch
 
 from nestegg import report, runs
-from nestegg.callbacks import Callback
 from nestegg.config import load_config
 from nestegg.ledger import Ledger, books
 from nestegg.mechanism import Lattice
 from nestegg.runs import folder as files
-from nestegg.training import RoundReport, State, loop, workers
+from nestegg.training import Callback, RoundReport, State, loop, workers
 
 CONFIG = """
 [federation]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nestegg.callbacks import Callback
-from nestegg.training import RoundReport, State
+from nestegg.training import Callback, RoundReport, State
 
 
 class EachRound(Callback):

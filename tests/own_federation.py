@@ -15,12 +15,10 @@ import torch
 from torch import Tensor, nn
 
 import nestegg
-from nestegg import Budget, Federation, Group, LocalTraining, Mechanics
-from nestegg.callbacks import Callback
+from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Performance, Randomness
 from nestegg.ledger import RunBooks
-from nestegg.randomness import Randomness
 from nestegg.runs.folder import StateFolder
-from nestegg.training import RoundReport, State
+from nestegg.training import Callback, RoundReport, State
 
 ROUNDS = 4
 NAMES = [f"farm {i}" for i in range(8)]
@@ -53,7 +51,10 @@ def make_data(shift: float = 0.0) -> dict[str, tuple[Tensor, Tensor]]:
 
 
 def make_plan(rounds: int = ROUNDS, **changes: Any) -> nestegg.Plan:
-    groups = [Group("strict", 4, Budget(8.0), saving_rate=0.5), Group("open", 4, Budget(20.0), saving_rate=0.5)]
+    groups = [
+        Group("strict", 4, Budget(8.0), saving_rate=0.5, members=tuple(NAMES[:4])),
+        Group("open", 4, Budget(20.0), saving_rate=0.5, members=tuple(NAMES[4:])),
+    ]
     return nestegg.plan(groups, rounds, clip_norm=2.0, **changes)
 
 
@@ -66,12 +67,11 @@ def make_federation(
     return Federation(
         plan or make_plan(),
         model,
-        list(data.values()),
-        LocalTraining(epochs, 4, 0.1),
-        Mechanics(),
-        test,
-        Randomness(seed, reproducible),
-        workers=1,
+        data,
+        local=LocalTraining(epochs, 4, 0.1),
+        mechanics=Mechanics(randomness=Randomness(seed, reproducible)),
+        test=test,
+        performance=Performance(workers=1),
     )
 
 

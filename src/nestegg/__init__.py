@@ -7,8 +7,19 @@ if TYPE_CHECKING:
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
     from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
+    from nestegg.randomness import Randomness
     from nestegg.runs import run
-    from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, train
+    from nestegg.training import (
+        AdaptiveClipping,
+        Evaluation,
+        Federation,
+        LocalTraining,
+        Mechanics,
+        Performance,
+        RoundReport,
+        State,
+        train,
+    )
 
     __version__: str
 
@@ -17,6 +28,7 @@ __all__ = [
     "Budget",
     "BudgetError",
     "Charge",
+    "Evaluation",
     "Federation",
     "Group",
     "GroupPlan",
@@ -24,8 +36,11 @@ __all__ = [
     "Ledger",
     "LocalTraining",
     "Mechanics",
+    "Performance",
     "Plan",
+    "Randomness",
     "RoundReport",
+    "State",
     "StoppedError",
     "VerificationError",
     "load_plan",
@@ -41,11 +56,16 @@ _HOMES = {
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
     "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
+    "randomness": ("Randomness",),
     "runs": ("run",),
-    "training": ("AdaptiveClipping", "Federation", "LocalTraining", "Mechanics", "RoundReport", "train"),
+    "training": (
+        *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
+        *("RoundReport", "State", "train"),
+    ),
 }
 _EXTRAS = {
     "ledger": ("the ledger", "ledger"),
+    "randomness": ("training", "train"),
     "runs": ("a run with a folder", "train", "ledger", "charts"),
     "training": ("training", "train"),
 }

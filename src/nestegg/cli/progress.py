@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
@@ -12,15 +11,9 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from nestegg.callbacks import Callback
-
 if TYPE_CHECKING:
     from nestegg.config import Config
     from nestegg.experiments.cells import Cell
-    from nestegg.training import RoundReport, State
-
-
-_EVERY = 10  # rounds between plain lines
 
 
 class _Hearing(logging.Handler):
@@ -45,7 +38,7 @@ def hearing(say: Callable[[str], None]) -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-class _Display:
+class Display:
     """What is done and what is left, on stderr."""
 
     def __init__(self, total: int | None, done: int = 0, quiet: bool = False) -> None:
@@ -81,34 +74,7 @@ class _Display:
         self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
-class RoundProgress(_Display, Callback):
-    """Shows rounds as they finish."""
-
-    def __init__(self, quiet: bool = False, total: int | None = None) -> None:
-        super().__init__(total, quiet=quiet)
-
-    def hear(self, sentence: str) -> None:
-        """Show what the run says."""
-        self.say(sentence)
-
-    def on_round(self, state: State, report: RoundReport) -> None:
-        """Show that one more round is done."""
-        spent = max(report.epsilon_spent.values())
-        privacy = f"ε up to {spent:.2f}" if math.isfinite(spent) else "no privacy"
-        facts = f"{quality(report.accuracy, report.loss)}, {privacy}"
-        self.progress.update(self.task, advance=1, facts=facts)
-        if not self.console.is_terminal and report.round % _EVERY == 0:
-            self.say(f"Training, round {report.round}: {facts}")
-
-
-def quality(accuracy: float | None, loss: float | None) -> str:
-    """Say how good a model is on public test data, by what is known of it."""
-    if accuracy is not None:
-        return f"accuracy {accuracy:.1f} %"
-    return "no test data" if loss is None else f"loss {loss:.4g}"
-
-
-class RunProgress(_Display):
+class RunProgress(Display):
     """Shows trainings of several as they finish."""
 
     def __init__(self, total: int, done: int = 0, quiet: bool = False) -> None:

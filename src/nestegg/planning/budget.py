@@ -44,6 +44,7 @@ class Group:
     budget: Budget
     saving_rate: float | None = None
     transition: int | None = None
+    members: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name.strip():

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nestegg.callbacks import Callback
 from nestegg.config import Config, changed, check_config, load_config
 from nestegg.description import CONFIG, RUN, Description, of_config
 from nestegg.errors import InputError
@@ -18,10 +17,11 @@ from nestegg.runs.configured import Simulation, resolved
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.life import Life
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
-from nestegg.runs.python import check_same, describe, origin_of
+from nestegg.runs.python import check_same, describe
 from nestegg.runs.soundness import check_arithmetic
-from nestegg.runs.task import LOG, Task
-from nestegg.training import AdaptiveClipping, Federation
+from nestegg.runs.task import Task
+from nestegg.runs.telling import say
+from nestegg.training import AdaptiveClipping, Callback, Federation
 
 __all__ = ["RunFolder", "Simulation", "Task", "replan_run", "resume_run", "rounds_left", "run", "start_run"]
 
@@ -63,18 +63,13 @@ def run(
         check_same(folder, federation, ledger, version)
 
         def task(run: Description, plan: Plan) -> Task:
-            if plan.digest != federation.plan.digest:
-                raise InputError(
-                    f"the run in {folder} goes on by the plan {plan.digest[:16]}, made anew: make the federation with "
-                    f"nestegg.load_plan({str(folder / 'plan.json')!r})."
-                )
-            return Task(run, federation, lambda: origin_of(federation))
+            return Task(run, federation.by(plan), federation.fingerprint)
 
         return _gone_on(folder, task, callbacks, charts=charts)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or go on with it by resume=True.")
     described = describe(federation, folder, ledger, version)
-    return _begun(Task(described, federation, lambda: origin_of(federation)), folder, callbacks, charts=charts)
+    return _begun(Task(described, federation, federation.fingerprint), folder, callbacks, charts=charts)
 
 
 def start_run(
@@ -114,8 +109,7 @@ def replan_run(folder: Path) -> Plan:
 
         made = books.replan(acceptable)
         run.put_in_force(made)
-        for sentence in books.conditions():
-            LOG.warning(sentence)
+        say(books.conditions())
         return made
 
 
@@ -135,8 +129,7 @@ def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: b
     check_ledger(task.run, task.plan)
     run = RunFolder(folder)
     run.create(task.run, task.plan)
-    for remark in remarks(task.plan):
-        LOG.warning(remark)
+    say(remarks(task.plan))
     with run.locked(), paying(task.run, folder, task.plan) as payment:
         life = Life(run)
         life.agree(payment)
@@ -164,11 +157,10 @@ def _opened(folder: Path) -> Iterator[tuple[RunFolder, Life]]:
     run.private()
     with run.locked(), paying(run.run, folder, plan) as payment:
         life = Life(run)  # it may have gone on until it was locked
-        for sentence in life.agree(payment, _made_by(run, life, payment)):
-            LOG.warning(sentence)
+        say(life.agree(payment, _made_by(run, life, payment)))
         if payment.plan.digest != plan.digest:
             run.put_in_force(payment.plan)
-            LOG.warning(f"The run goes on by the plan {payment.plan.digest[:16]}, made anew.")
+            say([f"The run goes on by the plan {payment.plan.digest[:16]}, made anew."])
         yield run, life
 
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from nestegg.description import FORMAT, Description, RunRecord, of_record, read_names, read_record, with_names
 from nestegg.errors import InputError
 from nestegg.release import stamp
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.payment import new_run_name
-from nestegg.training import Federation
+from nestegg.training import Federation, LocalTraining, Mechanics, Performance
 
 _FILE_URL = "sqlite:///"
 
@@ -31,7 +29,7 @@ def describe(federation: Federation, folder: Path, ledger: str | Path | None, ve
         values=values_of(federation, version),
         note=stamp(federation.randomness.reproducible).get("note"),
     )
-    names = names_of(federation)
+    names = federation.names
     budgets = tuple(row.group.budget for row in federation.plan.groups for _ in range(row.group.clients))
     return with_names(of_record(record, lambda: (names, budgets)), names)
 
@@ -48,18 +46,19 @@ def values_of(federation: Federation, version: str) -> dict[str, Any]:
         "layout": hashlib.sha256(json.dumps(shapes).encode()).hexdigest(),
         "weights": hashlib.sha256(first.numpy().tobytes()).hexdigest(),
         "version": version,
-        **_flat("local", federation.training),
-        **_flat("mechanics", federation.mechanics),
-        **_flat("mechanics.randomness", federation.randomness),
-        **_flat("mechanics.adaptive", federation.adaptive),
+        **_settings(federation.local, federation.mechanics, federation.performance),
     }
 
 
 def check_same(folder: Path, federation: Federation, ledger: str | Path | None, version: str) -> None:
-    """Refuse to go on with another federation than a run began with; nothing is written."""
+    """Refuse to go on with another federation than a run began with; nothing is written.
+
+    A setting that did not exist when the run began must be at its default.
+    """
     record, now = read_record(folder), values_of(federation, version)
-    for name in dict.fromkeys([*now, *record.values]):
-        began, given = record.values.get(name), now.get(name)
+    then = _settings(LocalTraining(), Mechanics(), Performance()) | record.values
+    for name in dict.fromkeys([*now, *then]):
+        began, given = then.get(name), now.get(name)
         if name != "plan" and began != given:
             raise InputError(
                 f"{name} = {given!r} is not what the run in {folder} began with, {began!r}: it would be another run."
@@ -68,20 +67,14 @@ def check_same(folder: Path, federation: Federation, ledger: str | Path | None, 
         raise InputError(f"plan {federation.plan.digest[:16]} is not a plan of the run in {folder}.")
     if ledger is not None and _url(ledger) != record.ledger:
         raise InputError(f"ledger = {str(ledger)!r} is not the ledger of the run in {folder}.")
-    kept, names = read_names(folder), names_of(federation)
+    kept, names = read_names(folder), federation.names
     if names != kept:
         raise InputError(f"clients are not those of the run in {folder}: {_difference(kept, names)}.")
 
 
-def names_of(federation: Federation) -> tuple[str, ...]:
-    """Return the clients' names, in the order of the plan's groups."""
-    return tuple(getattr(federation, "names", None) or (f"client-{i}" for i in range(1, federation.plan.clients + 1)))
-
-
-def origin_of(federation: Federation) -> Iterable[Tensor | bytes]:
-    """Return what a run begins with, for its keyed fingerprint."""
-    made: Iterable[Tensor | bytes] = getattr(federation, "fingerprint", lambda: [federation.start().model])()
-    return made
+def _settings(local: LocalTraining, mechanics: Mechanics, performance: Performance) -> dict[str, Any]:
+    """All settings by name; of performance, what changes results."""
+    return {**_flat("local", local), **_flat("mechanics", mechanics), "precision": performance.precision}
 
 
 def _flat(name: str, value: Any) -> dict[str, Any]:
@@ -89,9 +82,7 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
     if is_dataclass(value) and not isinstance(value, type):
         parts = (_flat(f"{name}.{one.name}", getattr(value, one.name)) for one in fields(value))
         return {key: plain for part in parts for key, plain in part.items()}
-    if value is None:  # as if it were not there: a setting that is added later stops no older run
-        return {}
-    if isinstance(value, str | int | float):
+    if value is None or isinstance(value, str | int | float):
         return {name: value}
     if isinstance(value, Sequence):
         return {name: [float(number) for number in value]}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from logging import getLogger
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nestegg.callbacks import Callback
 from nestegg.description import Description
 from nestegg.errors import BudgetError, InputError, StoppedError
 from nestegg.files import write_atomically
@@ -22,9 +21,8 @@ from nestegg.runs.folder import Checkpoint, RunFolder, packed
 from nestegg.runs.life import Life
 from nestegg.runs.lines import line_of, standing_of, warnings
 from nestegg.runs.soundness import ARITHMETIC, check_finite
-from nestegg.training import Federation, RoundReport, State, kernel
-
-LOG = getLogger("nestegg")
+from nestegg.runs.telling import CallbackError, Telling, say
+from nestegg.training import Callback, Federation, RoundReport, State, kernel
 
 
 class Task:
@@ -58,21 +56,21 @@ class Task:
         check_finite(state, _last_loss(life.saved), folder)
         if state.round < self.plan.rounds:
             private.check_fingerprint(self._origin(), is_new=state.round == 0)
-        go_on = self.run.go_on.format(folder=folder.path)
+        go_on, telling = self.run.go_on.format(folder=folder.path), Telling(callbacks)
         try:
             life.payment.check_rest()
-            _say(life.payment.conditions())
-            _say(life.mend_lines())
-            _tell(callbacks, "on_start", self.federation, state)
+            say(life.payment.conditions())
+            say(life.mend_lines())
+            telling.start(self.federation, state)
             while state.round < self.plan.rounds and not stopped:
                 state, report = self._round(life, state)
                 private.add_timing(report.round, report.private_seconds)
-                _say(warnings(report))
-                enders = _tell(callbacks, "on_round", state, report)
+                say(warnings(report))
+                ender = telling.round(state, report)
                 check_finite(state, report.loss, folder)
-                stopped = f"was stopped after round {state.round} by {enders[0]}" if enders else ""
+                stopped = f"was stopped after round {state.round} by {ender}" if ender else ""
             summary = self._finish(folder, state, life.payment.accounts(), stopped, charts=charts)
-            _tell(callbacks, "on_end", state)
+            telling.end()
             return summary
         except BudgetError as error:
             raise StoppedError(
@@ -80,8 +78,11 @@ class Task:
             ) from None
         except KeyboardInterrupt:
             raise StoppedError(f"It was interrupted. The run can go on: {go_on}") from None
-        except (InputError, OSError, _CallbackError) as error:
+        except (InputError, OSError, CallbackError) as error:
             raise StoppedError(f"{error} The run can go on: {go_on}") from None
+        finally:
+            with suppress(CallbackError):  # the run's own end is the news
+                telling.end()
 
     def _round(self, life: Life, state: State) -> tuple[State, RoundReport]:
         """One round: reserved before any client works, and released once it is saved."""
@@ -107,7 +108,7 @@ class Task:
         engine, before = self.federation.engine, (saved.facts.get("engine"), saved.facts.get("instruction_set"))
         same = before[0] == engine.name and kernel.agree(before[1], engine.instruction_set)
         if life.done < self.plan.rounds and not same:
-            _say(
+            say(
                 [
                     f"The run began with the engine {before[0]} ({before[1]}) and goes on with {engine.name} "
                     f"({engine.instruction_set}): its last bits may differ from those of a run on one machine."
@@ -151,6 +152,7 @@ class Task:
             **({"stopped": stopped} if stopped else {}),
             "final_accuracy": last.get("accuracy"),
             "final_loss": last.get("loss"),
+            **({"final_metrics": last["metrics"]} if "metrics" in last else {}),
             "run": run.run,
             "groups": [
                 {"name": group.name, "clients": group.clients, **standing_of(run.run, accounts.get(group.name))}
@@ -171,28 +173,6 @@ class Task:
 
     def _facts(self, facts: dict[str, Any]) -> dict[str, Any]:
         return {**facts, "plan": self.plan.digest, **self.run.stamp}
-
-
-class _CallbackError(Exception):
-    """A callback raised."""
-
-
-def _tell(callbacks: Sequence[Callback], what: str, *about: Any) -> list[str]:
-    """Call a method of all callbacks; returns the names of those that want training to end."""
-    enders = []
-    for callback in callbacks:
-        name = type(callback).__name__
-        try:
-            if getattr(callback, what)(*about):
-                enders.append(name)
-        except Exception as error:
-            raise _CallbackError(f"The callback {name} raised {type(error).__name__}: {error}.") from error
-    return enders
-
-
-def _say(sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        LOG.warning(sentence)
 
 
 def _last_loss(saved: Checkpoint | None) -> float | None:
