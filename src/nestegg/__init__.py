@@ -63,6 +63,7 @@ _HOMES = {
         *("RoundReport", "State", "train"),
     ),
 }
+_ROOMS = ("callbacks", "data")  # that users call by name
 _EXTRAS = {
     "ledger": ("the ledger", "ledger"),
     "randomness": ("training", "train"),
@@ -76,7 +77,7 @@ def __getattr__(name: str) -> Any:
 
     if name == "__version__":
         return _version()
-    if name in _HOMES:
+    if name in _HOMES or name in _ROOMS:
         return import_module(f"nestegg.{name}")
     for room, names in _HOMES.items():
         if name in names:
