@@ -89,8 +89,6 @@ def stopped(tmp_path: Path) -> Path:
 
 
 def test_a_run_does_not_go_on_with_other_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nestegg.runs import configured
-
     folder, original = stopped(tmp_path), load_dataset
 
     def changed(*arguments: Any) -> Any:
@@ -98,13 +96,13 @@ def test_a_run_does_not_go_on_with_other_data(run: Run, tmp_path: Path, monkeypa
         data.train_x[7] += 0.01
         return data
 
-    monkeypatch.setattr(configured, "load_dataset", changed)
+    monkeypatch.setattr("nestegg.data.load_dataset", changed)
     before = (folder / "rounds.jsonl").read_bytes()
     result = run("run", "--resume", folder)
     assert result.code == 2
     assert "the data or the initial model is not what the run in" in result.err
     assert (folder / "rounds.jsonl").read_bytes() == before
-    monkeypatch.setattr(configured, "load_dataset", original)
+    monkeypatch.setattr("nestegg.data.load_dataset", original)
     assert run("run", "--resume", folder).code == 0
 
 

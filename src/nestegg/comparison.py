@@ -18,9 +18,8 @@ from nestegg.errors import InputError, StoppedError
 from nestegg.planning import Plan
 from nestegg.processes import as_done
 from nestegg.release import stamp
-from nestegg.roster import make_plan
-from nestegg.runs import RunFolder, Simulation, resume_run, start_run
-from nestegg.runs.configured import resolved
+from nestegg.runs import RunFolder, resume_run, start_run
+from nestegg.runs.configured import new_simulation, resolved
 from nestegg.runs.payment import check_ledger
 from nestegg.training.workers import one_thread
 
@@ -114,13 +113,13 @@ class Comparison:
 
     def _check(self, name: str) -> None:
         tried = variant(self.config, name, self.seeds[0])
-        plan = make_plan(tried)
-        Simulation(tried, plan)
+        simulation, described = new_simulation(tried, "")
+        plan = simulation.federation.plan
         for seed in self.seeds:
             if self._place(name, seed).exists():
                 _check_origin(RunFolder(self._place(name, seed)), variant(self.config, name, seed), plan)
         if not all(self._place(name, seed).exists() for seed in self.seeds):
-            check_ledger(of_config(tried), plan)
+            check_ledger(described, plan)
 
 
 def _check_origin(run: RunFolder, config: Config, plan: Plan) -> None:

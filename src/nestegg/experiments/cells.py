@@ -155,7 +155,7 @@ def _planned(config: str) -> Plan:
 
 def _train(task: Simulation, plan: Plan) -> tuple[list[float], list[float | None]]:
     """Test accuracy and mean training loss after every round."""
-    federation, (x, y) = task.federation, (task.data.test_x, task.data.test_y)
+    federation, (x, y) = task.federation, (task.dataset.test_x, task.dataset.test_y)
     few = slice(None, None, max(1, len(y) // CURVE_SAMPLES))
     test, last, clients = Evaluation(x[few], y[few]), Evaluation(x, y), Evaluation(*_some_of_each(task))
     state = federation.start()
@@ -172,7 +172,7 @@ def _train(task: Simulation, plan: Plan) -> tuple[list[float], list[float | None
 def _some_of_each(task: Simulation) -> Samples:
     """A few samples of every client, evenly spread."""
     chosen = torch.cat([part[:: math.ceil(len(part) / LOSS_SAMPLES)] for part in task.parts])
-    return task.data.train_x[chosen], task.data.train_y[chosen]
+    return task.dataset.train_x[chosen], task.dataset.train_y[chosen]
 
 
 def _digest(cell: Cell) -> str:

@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nestegg.config import Config, changed, check_config, load_config
-from nestegg.description import CONFIG, RUN, Description, of_config
+from nestegg.config import Config, check_config, load_config
+from nestegg.description import CONFIG, RUN, Description
 from nestegg.errors import InputError
 from nestegg.ledger import RunBooks
 from nestegg.planning import Plan, remarks
-from nestegg.roster import make_plan
-from nestegg.runs.configured import Simulation, resolved
+from nestegg.runs.configured import Simulation, new_simulation
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.life import Life
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
@@ -82,10 +81,8 @@ def start_run(
     check_config(config)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or resume it with --resume.")
-    plan = make_plan(config)
-    config = changed(resolved(config, plan), "ledger", run=new_run_name(folder))
-    run = of_config(config)
-    return _begun(Simulation(config, plan).task(run), folder, callbacks, charts=charts)
+    simulation, described = new_simulation(config, new_run_name(folder))
+    return _begun(simulation.task(described), folder, callbacks, charts=charts)
 
 
 def resume_run(folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False) -> dict[str, Any]:
