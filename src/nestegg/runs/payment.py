@@ -126,4 +126,4 @@ def paying(config: Config, folder: Path, plan: Plan) -> Iterator[Payment]:
             roster = make_roster(config)
             rule = own_rule(plan) if config.ledger.url is None else None
             note = stamp(config.training.reproducible).get("note")
-            yield ledger.begin(name, plan, roster.clients, roster.budgets, rule=rule, note=note)
+            yield ledger.begin(name, plan, roster.clients, unknown=roster.budgets, rule=rule, note=note)
