@@ -178,9 +178,7 @@ def test_noise_is_whole_where_all_are_absent_and_where_nobody_is_drawn(tmp_path:
     strategy = PlannedStrategy(plan, tmp_path / "run")
     before = vector(strategy.start(grid, model(SIZE), num_rounds=1).arrays)
     grid.online.clear()
-    after = vector(
-        PlannedStrategy(plan, tmp_path / "run", enrolling=SOON).start(grid, model(SIZE)).arrays
-    )
+    after = vector(PlannedStrategy(plan, tmp_path / "run", enrolling=SOON).start(grid, model(SIZE)).arrays)
     assert (after - before).std() == pytest.approx(noise_of(plan, 2), rel=0.015)
 
 
@@ -327,9 +325,7 @@ def test_the_same_seed_gives_the_same_release(tmp_path: Path) -> None:
         def train(message: Message, context: Context) -> Message:
             return Message(RecordDict({"arrays": message.content.array_records["arrays"]}), reply_to=message)
 
-        strategy = PlannedStrategy(
-            small_plan(), tmp_path / f"{name}-run", enrolling=BY_PARTITION, randomness=seeded
-        )
+        strategy = PlannedStrategy(small_plan(), tmp_path / f"{name}-run", enrolling=BY_PARTITION, randomness=seeded)
         released.append(vector(strategy.start(LocalGrid(app, 6, fault=fault), model(), timeout=0.1).arrays))
     torch.testing.assert_close(torch.from_numpy(released[0]), torch.from_numpy(released[1]), rtol=0, atol=1e-5)
 

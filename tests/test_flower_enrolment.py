@@ -26,7 +26,6 @@ PATIENT = Enrolling(timeout=30)
 BY_PARTITION = Enrolling(identity="partition-id")
 
 
-
 def test_enrolment(tmp_path: Path) -> None:
     few = LocalGrid(client_app(tmp_path / "a"), 5)
     with pytest.raises(PreconditionUnmet, match="group 'open' has 1 of 2 clients"):
@@ -34,9 +33,7 @@ def test_enrolment(tmp_path: Path) -> None:
     nameless = LocalGrid(client_app(tmp_path / "b"), 6, keys=False)
     with pytest.raises(PreconditionUnmet, match="--enable-supernode-auth"):
         PlannedStrategy(small_plan(), tmp_path / "keys", enrolling=SOON).start(nameless, model())
-    PlannedStrategy(small_plan(), tmp_path / "partitions", enrolling=BY_PARTITION).start(
-        nameless, model()
-    )
+    PlannedStrategy(small_plan(), tmp_path / "partitions", enrolling=BY_PARTITION).start(nameless, model())
     with Ledger(tmp_path / "partitions" / "private" / "ledger.db", read_only=True) as ledger:
         names = dict(ledger.clients())
     assert sorted(names) == [f"partition-{number:06d}" for number in range(6)]
@@ -65,9 +62,7 @@ def test_enrolment_bears_strange_answers_lost_ones_and_late_nodes(tmp_path: Path
     BUDGETS.update({6: 2.0, 7: 2.0, 8: 2.0})
     try:
         grid = LocalGrid(client_app(tmp_path / "clients"), 8, fault=fault)
-        PlannedStrategy(small_plan(), tmp_path / "run", enrolling=PATIENT).start(
-            grid, model(), num_rounds=1
-        )
+        PlannedStrategy(small_plan(), tmp_path / "run", enrolling=PATIENT).start(grid, model(), num_rounds=1)
         grid.online[108] = 8
         grid.asked.clear()
         PlannedStrategy(small_plan(), tmp_path / "run", enrolling=PATIENT).start(grid, model())
@@ -104,9 +99,7 @@ def test_who_has_withdrawn_from_the_servers_ledger_enrols_in_nothing(tmp_path: P
         ledger.withdraw(client_of_key(b"public key of 0"), "moved away")
     fresh = LocalGrid(client_app(tmp_path / "fresh"), 6)
     with pytest.raises(PreconditionUnmet, match="group 'strict' has 1 of 2 clients"):
-        PlannedStrategy(small_plan(), tmp_path / "b", ledger=url, enrolling=SOON).start(
-            fresh, model()
-        )
+        PlannedStrategy(small_plan(), tmp_path / "b", ledger=url, enrolling=SOON).start(fresh, model())
 
 
 def test_a_node_that_comes_back_under_another_number_is_the_same_client(tmp_path: Path) -> None:
