@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nestegg import Budget, InputError
-from nestegg.config import ledger_of, load_config
+from nestegg.config import load_config
+from nestegg.description import of_config
 from nestegg.ledger import Ledger
 from nestegg.release import NOT_FOR_RELEASE
 
@@ -300,6 +301,6 @@ def test_a_runs_own_ledger_is_private_and_has_one_plan(run: Run, tmp_path: Path)
     older = tmp_path / "older"
     older.mkdir()
     settings = load_config("alone/config.toml")
-    assert ledger_of(settings, older) == older / "private" / "ledger.db"
+    assert of_config(settings).ledger_in(older) == older / "private" / "ledger.db"
     (older / "ledger.db").touch()  # as runs had it before
-    assert ledger_of(settings, older) == older / "ledger.db"
+    assert of_config(settings).ledger_in(older) == older / "ledger.db"

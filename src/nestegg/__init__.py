@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from nestegg.ledger import Ledger
     from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
     from nestegg.randomness import Randomness
+    from nestegg.runs import run
     from nestegg.training import (
         AdaptiveClipping,
         Evaluation,
@@ -46,6 +47,7 @@ __all__ = [
     "VerificationError",
     "load_plan",
     "plan",
+    "run",
     "save_plan",
     "train",
 ]
@@ -59,6 +61,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "ledger": ("Ledger",),
     "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
     "randomness": ("Randomness",),
+    "runs": ("run",),
     "training": (
         *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
         *("RoundReport", "State", "train"),
@@ -69,6 +72,7 @@ _EXTRAS = {
     "data": ("clients' data", "train"),
     "ledger": ("the ledger", "ledger"),
     "randomness": ("training", "train"),
+    "runs": ("a run with a folder", "train", "ledger", "charts"),
     "training": ("training", "train"),
 }
 

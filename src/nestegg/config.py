@@ -159,11 +159,6 @@ def changed(config: Config, section: str, **values: Any) -> Config:
     return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
 
 
-def ledger_of(config: Config, folder: Path) -> str | Path:
-    """The ledger of a run in a folder: the URL it names, or its own file."""
-    return config.ledger.url or own_ledger(folder)
-
-
 def own_ledger(folder: Path) -> Path:
     """The ledger in a run's folder: in its private part; older runs have it beside their other files."""
     older = folder / "ledger.db"

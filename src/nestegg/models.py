@@ -9,6 +9,8 @@ from nestegg.checks import one_of
 from nestegg.errors import InputError
 from nestegg.networks import MODELS
 
+NETWORKS = {"digits": "mlp", "adult": "mlp", "mnist": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet20"}
+
 
 def make_model(name: str, shape: torch.Size, classes: int, seed: int) -> nn.Module:
     """A model for inputs of a shape, with weights that follow from the seed; two classes need one output."""

@@ -11,7 +11,7 @@ from pydantic import Field
 from nestegg.checks import one_of, rate, whole
 from nestegg.comparison import VARIANTS
 from nestegg.errors import InputError
-from nestegg.runs.task import NETWORKS
+from nestegg.models import NETWORKS
 from nestegg.schema import Section, read, read_toml
 
 FOLDER = Path(__file__).parent / "paper"

@@ -9,7 +9,7 @@ from nestegg.checks import one_of
 from nestegg.comparison import VARIANTS, variant
 from nestegg.config import Adaptive, Config, Federation, GroupTable, Model, Privacy, Training
 from nestegg.experiments.definition import SMALLEST, Setting
-from nestegg.runs.task import NETWORKS
+from nestegg.models import NETWORKS
 
 SCALES = ("full", "cpu", "smoke")
 SHARES = (0.34, 0.43, 0.23)  # of the clients in groups 1, 2 and 3

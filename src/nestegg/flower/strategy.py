@@ -166,9 +166,9 @@ class PlannedStrategy(Strategy):
         Every client is drawn by itself with its own rate, present or not. An empty cohort is valid.
         """
         session = self._running
-        claim = session.reserve(server_round)
+        session.reserve(server_round)
         config["server-round"] = server_round
-        self._open = OpenRound(server_round, claim, {})
+        self._open = OpenRound(server_round, {})
         present, messages = session.enrolment.present(grid), []
         for client in self._cohort(server_round):
             member = session.roster.members[client]
@@ -206,7 +206,7 @@ class PlannedStrategy(Strategy):
                 total.add(client, opened.sent[client][1], reply)
         update = (total.finish(self._randomness) / session.terms.expected(server_round)).float()
         self._open = None
-        arrays = session.release(server_round, opened.claim, update)
+        arrays = session.release(update)
         return arrays, MetricRecord(dict(session.spent(server_round)))
 
     def configure_evaluate(
