@@ -114,7 +114,7 @@ def test_servers_that_share_clients_cannot_spend_the_same_budget(url: str) -> No
 def test_two_processes_at_one_run_release_every_round_once(url: str) -> None:
     names = [f"client {i}" for i in range(5)]
     with Ledger(url) as ledger:
-        books = ledger.begin("a", plan([Group("all", 5, Budget(3.0))], 30), names, [Budget(3.0)] * 5)
+        books = ledger.begin("a", plan([Group("all", 5, Budget(3.0))], 30), names, unknown=[Budget(3.0)] * 5)
         assert sum(race(url, ["a", "a"])) == 30
         assert books.state.done == 30
         assert ledger.account("client 0").parts[0].rounds == 30

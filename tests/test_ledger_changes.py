@@ -107,7 +107,7 @@ def test_a_name_is_the_same_in_every_spelling_of_unicode(url: str) -> None:
             assert (ledger.account(name).example, ledger.account(name).budget.epsilon) == (composed, 13.0)
         with pytest.raises(InputError, match="3 different clients"):
             ledger.begin("monday", two_groups(), [apart, composed, "bob", "cleo"])
-        spend(ledger.begin("monday", two_groups(), [apart, "bob", "cleo", "eve"], [Budget(12.0)] * 4), 1)
+        spend(ledger.begin("monday", two_groups(), [apart, "bob", "cleo", "eve"], unknown=[Budget(12.0)] * 4), 1)
         assert ledger.account(composed).parts[0].rounds == 1
         with pytest.raises(InputError, match="the same client twice"):
             ledger.set_budgets({composed: Budget(14.0), apart: Budget(15.0)}, reason="which?")
@@ -121,7 +121,7 @@ def test_a_client_withdraws_and_its_runs_go_on_without_it(url: str) -> None:
         spend(books, 2)
         books.reserve(3)
         assert books.withdrawn() == frozenset()
-        ledger.withdraw("cleo", "moved away", "Grace")  # the round that is reserved may have had her data
+        ledger.withdraw("cleo", "moved away", author="Grace")  # the round that is reserved may have had her data
         assert books.withdrawn() == {2}
         books.release(3, books.reserve(3), "result 3")
         spent = ledger.account("cleo").epsilon

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nestegg.accounting import Charge
+    from nestegg.data import Source
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
     from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
@@ -40,6 +41,7 @@ __all__ = [
     "Plan",
     "Randomness",
     "RoundReport",
+    "Source",
     "State",
     "StoppedError",
     "VerificationError",
@@ -51,8 +53,10 @@ __all__ = [
 ]
 
 # Where names are at home. They are imported when asked for: plans do without torch and databases.
-_HOMES = {
+_HOMES: dict[str, tuple[str, ...]] = {
     "accounting": ("Charge",),
+    "callbacks": (),
+    "data": ("Source",),
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
     "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
@@ -63,8 +67,9 @@ _HOMES = {
         *("RoundReport", "State", "train"),
     ),
 }
-_ROOMS = ("callbacks", "data")  # that users call by name
 _EXTRAS = {
+    "callbacks": ("training", "train"),
+    "data": ("clients' data", "train"),
     "ledger": ("the ledger", "ledger"),
     "randomness": ("training", "train"),
     "runs": ("a run with a folder", "train", "ledger", "charts"),
@@ -77,15 +82,14 @@ def __getattr__(name: str) -> Any:
 
     if name == "__version__":
         return _version()
-    if name in _HOMES or name in _ROOMS:
-        return import_module(f"nestegg.{name}")
     for room, names in _HOMES.items():
-        if name in names:
+        if name == room or name in names:
             if room in _EXTRAS:
                 from nestegg.extras import needs
 
                 needs(*_EXTRAS[room])
-            return getattr(import_module(f"nestegg.{room}"), name)
+            home = import_module(f"nestegg.{room}")
+            return home if name == room else getattr(home, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -129,7 +129,7 @@ def withdraw(
 ) -> None:
     """Let a client withdraw, for good: it is in no new run, and its open ones go on without it."""
     with _open(place) as ledger:
-        ledger.withdraw(client, reason, author)
+        ledger.withdraw(client, reason, author=author)
         open_ = [part.run for part in ledger.account(client).parts]
     _say(f"{client} has withdrawn: it pays for no further round. Runs it is in: {', '.join(open_) or 'none'}.")
 

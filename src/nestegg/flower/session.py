@@ -11,7 +11,7 @@ model.safetensors       the model at the end
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import INFO
@@ -29,7 +29,7 @@ from nestegg.config import own_ledger
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
 from nestegg.flower.arrays import ArrayLayout
-from nestegg.flower.enrolment import Enrolment, Roster
+from nestegg.flower.enrolment import Enrolling, Enrolment, Roster
 from nestegg.flower.terms import Order, Terms
 from nestegg.ledger import Ledger, RunBooks
 from nestegg.runs.folder import StateFolder, packed
@@ -116,16 +116,16 @@ class Session:
         """Rounds that are released."""
         return self._life.done
 
-    def enrol(self, grid: Grid, identity: str, places: Mapping[str, str] | None, timeout: float) -> None:
+    def enrol(self, grid: Grid, how: Enrolling) -> None:
         """Find out who is in the run, once, and bring the ledger and the checkpoint into agreement."""
         path = self._life.folder.path / "roster.json"
-        self.enrolment = Enrolment(self.terms, identity, places, self._ledger.withdrawn())
+        self.enrolment = Enrolment(self.terms, how.identity, how.roster, self._ledger.withdrawn())
         if path.exists():
             self.roster = Roster.load(path)
             self.enrolment.close(self.roster)
-            self.enrolment.wait(grid, timeout)
+            self.enrolment.wait(grid, how.timeout)
         else:
-            self.roster = self.enrolment.wait(grid, timeout)
+            self.roster = self.enrolment.wait(grid, how.timeout)
             self.enrolment.close(self.roster)
             self.roster.save(path, self.terms.stamp)
         if self.roster.terms != self.terms.digest:
@@ -133,7 +133,7 @@ class Session:
         name = self.terms.run
         if not self._ledger.has_run(name):
             members, budgets = self.roster.clients, self.roster.budgets
-            self._ledger.begin(name, self.terms.plan, members, budgets, rule=self._rule, note=self.terms.note)
+            self._ledger.begin(name, self.terms.plan, members, unknown=budgets, rule=self._rule, note=self.terms.note)
         self.books = self._ledger.books(name)
         said = self._life.agree(self.books)
         for sentence in [*said, *self._life.mend_lines(), *self.books.conditions()]:

@@ -121,4 +121,5 @@ def paying(run: Description, folder: Path, plan: Plan) -> Iterator[Payment]:
             yield ledger.books(run.run)
         else:
             rule = own_rule(plan) if run.ledger is None else None
-            yield ledger.begin(run.run, plan, *run.members(), rule=rule, note=run.note)
+            names, budgets = run.members()
+            yield ledger.begin(run.run, plan, names, unknown=budgets, rule=rule, note=run.note)
