@@ -97,10 +97,13 @@ def _from_parquet(config: Config) -> OwnClients:
     from nestegg.data import from_parquet
 
     federation = config.federation
-    columns = {"client": federation.client_column or "", "target": federation.target_column or ""}
-    source, test = from_parquet(federation.dataset, **columns), None
+    client, target = federation.client_column or "", federation.target_column or ""
+    source, test = from_parquet(federation.dataset, client=client, target=target), None
     if federation.test is not None:
-        public = from_parquet(federation.test, **columns)
+        from pyarrow.parquet import read_schema
+
+        features = [name for name in read_schema(federation.dataset).names if name not in (client, target)]
+        public = from_parquet(federation.test, client=client, target=target, features=features)
         inputs, targets, _ = public.load_rows(np.arange(len(public.names)))
         test = _as_test((inputs, targets))
     return OwnClients(source, test, _classes(config, test))
