@@ -6,7 +6,21 @@ if TYPE_CHECKING:
     from nestegg.accounting import Charge
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
-    from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
+    from nestegg.planning import (
+        Budget,
+        Group,
+        GroupPlan,
+        Plan,
+        Schedule,
+        Setting,
+        Shaped,
+        SpendAsYouGo,
+        Uniform,
+        grouped,
+        load_plan,
+        plan,
+        save_plan,
+    )
     from nestegg.training import AdaptiveClipping, LocalTraining, Mechanics, RoundReport, train
 
     __version__: str
@@ -24,8 +38,14 @@ __all__ = [
     "Mechanics",
     "Plan",
     "RoundReport",
+    "Schedule",
+    "Setting",
+    "Shaped",
+    "SpendAsYouGo",
     "StoppedError",
+    "Uniform",
     "VerificationError",
+    "grouped",
     "load_plan",
     "plan",
     "save_plan",
@@ -37,7 +57,10 @@ _HOMES = {
     "accounting": ("Charge",),
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
-    "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
+    "planning": (
+        *("Budget", "Group", "GroupPlan", "Plan", "grouped", "load_plan", "plan", "save_plan"),
+        *("Schedule", "Setting", "Shaped", "SpendAsYouGo", "Uniform"),
+    ),
     "training": ("AdaptiveClipping", "LocalTraining", "Mechanics", "RoundReport", "train"),
 }
 _EXTRAS = {"ledger": ("the ledger", "ledger"), "training": ("training", "train")}

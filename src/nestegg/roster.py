@@ -10,10 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
-from nestegg.config import Config, GroupTable, Privacy
+from nestegg.config import PLANNER_KEYS, Config, GroupTable, Privacy, reads
 from nestegg.errors import InputError
-from nestegg.planning import Budget, Group, Plan, at_smallest_budget, plan, split_clients
+from nestegg.named import load_object
+from nestegg.planning import (
+    COMPARED,
+    Budget,
+    Group,
+    Plan,
+    Planner,
+    at_smallest_budget,
+    known_method,
+    plan,
+    split_clients,
+)
 from nestegg.planning.clients import ClientBudgets, bucket, read_clients
+from nestegg.planning.parameters import planner_with
 
 BUDGETS = ("individual", "smallest")
 
@@ -43,20 +55,44 @@ def make_roster(config: Config) -> Roster:
     return Roster(groups, names, _budgets(clients.epsilon[order].tolist(), config))
 
 
-def make_plan(config: Config, method: str | None = None, composition: str | None = None) -> Plan:
-    """The plan that a configuration describes, or would describe with another method or composition."""
+def make_plan(config: Config) -> Plan:
+    """The plan that a configuration describes."""
     privacy = config.privacy
     return plan(
         make_groups(config),
         config.training.rounds,
-        method=method or privacy.method,
-        composition=composition or privacy.composition,
+        method=_method(config),
         accountant=privacy.accountant,
         spending_rate=privacy.spending_rate,
         clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
-        shape=privacy.shape,
-        end_ratio=privacy.end_ratio,
     )
+
+
+def with_method(config: Config, name: str) -> Config:
+    """The configuration with a method as comparisons name it; what only other methods read is dropped.
+
+    The configured method keeps the parameters it has.
+    """
+    method = known_method("methods", name, COMPARED)
+    given = config.privacy.model_fields_set - {"adaptive"} | ({"adaptive"} if method.learns_clip_norm else set())
+    update = {"method": method.written, **method.changes}
+    if name != config.privacy.method:
+        given, update = given - {*PLANNER_KEYS}, {**update, "planner": {}}
+    privacy = config.privacy.model_copy(update=update)
+    return config.model_copy(update={"privacy": privacy.model_construct({*given, *update}, **dict(privacy))})
+
+
+def _method(config: Config) -> str | Planner:
+    """The configured method: its name, or where it has parameters its planner with them."""
+    privacy = config.privacy
+    method = known_method("privacy.method", privacy.method)
+    if method.planner is None:
+        kind = load_object("privacy.method", privacy.method, getattr(config, "code", None))
+        return planner_with("privacy.planner", kind, privacy.planner)
+    if privacy.planner:
+        return planner_with("privacy.planner", type(method.planner), privacy.planner)
+    flat = {key: getattr(privacy, key) for key in PLANNER_KEYS if reads(method, key)}
+    return planner_with("privacy", type(method.planner), flat) if flat else privacy.method
 
 
 def _budgets(epsilons: Sequence[float], config: Config) -> tuple[Budget, ...]:

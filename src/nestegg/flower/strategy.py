@@ -22,7 +22,7 @@ from nestegg.flower.aggregation import NoisySum
 from nestegg.flower.enrolment import IDENTITIES
 from nestegg.flower.exchange import exchange
 from nestegg.flower.session import OpenRound, PreconditionUnmet, Session
-from nestegg.flower.terms import METHODS, Terms, constant_scale
+from nestegg.flower.terms import Terms, check_method, constant_scale
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
 from nestegg.release import stamp
@@ -61,7 +61,7 @@ class PlannedStrategy(Strategy):
         enrolment_timeout: float = 120.0,
         randomness: Randomness | None = None,
     ) -> None:
-        one_of("plan.method", plan.method, METHODS)
+        check_method(plan)
         self.plan = plan
         self._folder, self._ledger = Path(folder), ledger
         self._mechanics = (clipping, colluders, constant_scale(plan.rounds, clip_scale))

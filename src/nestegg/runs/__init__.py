@@ -70,7 +70,7 @@ def replan_run(folder: Path, say: Say = lambda sentence: None) -> Plan:
     run, config, plan = _opened(folder)
 
     def acceptable(made: Plan) -> None:
-        if made.method == "adaptive-clipping":
+        if made.about.learns_clip_norm:
             AdaptiveClipping(**config.privacy.adaptive.model_dump()).check(made)
 
     with run.locked(), paying(config, folder, plan) as books:

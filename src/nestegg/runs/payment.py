@@ -101,8 +101,8 @@ def check_ledger(config: Config, plan: Plan) -> None:
     """A ledger that cannot be used, or should not be, is refused before anything is written."""
     if config.ledger.url is None:
         return
-    if plan.method == "fedavg":
-        raise InputError("privacy.method = 'fedavg' adds no noise: no budget of the ledger could pay for it.")
+    if not plan.is_private:
+        raise InputError(f"privacy.method = {plan.method!r} adds no noise: no budget of the ledger could pay for it.")
     with Ledger(config.ledger.url) as ledger:
         ledger.check(plan, make_roster(config).clients)
 
@@ -115,7 +115,7 @@ def own_rule(plan: Plan) -> str:
 @contextmanager
 def paying(config: Config, folder: Path, plan: Plan) -> Iterator[Payment]:
     """The books of a run, which begins here if its ledger does not know it."""
-    if plan.method == "fedavg":
+    if not plan.is_private:
         yield NoPayment(plan)
         return
     with Ledger(ledger_of(config, folder)) as ledger:

@@ -132,7 +132,7 @@ class Federation:
         model = copy.deepcopy(model)
         self.plan, self.training, self.mechanics, self.test, self.loss = plan, training, mechanics, test, loss
         self.randomness = randomness or Randomness(seed=0, reproducible=False)
-        self.adaptive = (adaptive or AdaptiveClipping()) if plan.method == "adaptive-clipping" else None
+        self.adaptive = (adaptive or AdaptiveClipping()) if plan.about.learns_clip_norm else None
         check_plan(plan)
         samples, self.without_data = as_samples(clients)
         if len(samples) != plan.clients:
@@ -247,7 +247,7 @@ class Federation:
     def _check_lattices(self) -> None:
         """Refuse noise that has no lattice before any round is charged; a learnt norm is known for the first."""
         plan = self.plan
-        if plan.method == "fedavg":
+        if not plan.is_private:
             return
         noise = plan.round_noise_multiplier
         if self.adaptive is not None:
