@@ -21,7 +21,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import nestegg
-from nestegg import Budget, Group, LocalTraining, Mechanics
+from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Performance
 from nestegg.flower import Account, PlannedStrategy, private_client_app
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.local import batches
@@ -80,16 +80,10 @@ def make_client_app(folder: str) -> ClientApp:
 
 
 def main(folder: str) -> None:
+    data = [data_of(client) for client in range(CLIENTS)]
+    mechanics, performance = Mechanics(randomness=RANDOMNESS), Performance("loop", workers=1)
     model, _ = nestegg.train(
-        PLAN,
-        make_model(),
-        [data_of(client) for client in range(CLIENTS)],
-        training=TRAINING,
-        mechanics=Mechanics(),
-        seed=SEED,
-        reproducible=True,
-        engine="loop",
-        workers=1,
+        Federation(PLAN, make_model(), data, local=TRAINING, mechanics=mechanics, performance=performance)
     )
     np.save(Path(folder, "simulator.npy"), nn.utils.parameters_to_vector(model.parameters()).detach().numpy())
 

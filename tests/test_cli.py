@@ -304,9 +304,9 @@ def test_words_of_a_configuration_are_those_of_training() -> None:
     from nestegg.config import CHOICES
     from nestegg.data.partition import PARTITIONS
     from nestegg.mechanism import CLIPPINGS
-    from nestegg.training.engines import ENGINES
-    from nestegg.training.local import PRECISIONS, SCHEDULES
-    from nestegg.training.loop import CLIP_UNITS
+    from nestegg.training.local import SCHEDULES
+    from nestegg.training.mechanics import CLIP_UNITS
+    from nestegg.training.performance import ENGINES, PRECISIONS
 
     known = (PARTITIONS, SCHEDULES, PRECISIONS, ENGINES, CLIPPINGS, CLIP_UNITS)
     assert tuple(map(tuple, CHOICES.values())) == tuple(map(tuple, known))

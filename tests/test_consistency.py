@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, plan, train
+from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, plan
 from nestegg.flower.terms import Terms, own_plan
 from nestegg.ledger import Ledger
 from nestegg.planning import Standing, check_plan, replanned
@@ -20,6 +20,7 @@ from nestegg.planning.consistency import clip_norms
 from nestegg.planning.judge import epsilons
 from nestegg.planning.plan_file import parse_plan
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics
+from tests.federations import assembled, trained
 
 from .grid import small_plan
 
@@ -124,7 +125,7 @@ def test_everybody_who_takes_a_plan_refuses_it(name: str, tmp_path: Path) -> Non
     with pytest.raises(VerificationError, match="must be"):
         forged.verify()
     with pytest.raises(InputError, match="must be"):
-        train(forged, nn.Linear(3, 2), CLIENTS)
+        trained(forged, nn.Linear(3, 2), CLIENTS)
     with Ledger(tmp_path / "ledger.db") as ledger, pytest.raises(InputError, match="must be"):
         ledger.begin("monday", forged, ["ada", "bob", "eve"], [Budget(10.0)] * 3)
     with pytest.raises(InputError, match="must be"):
@@ -158,8 +159,8 @@ def test_a_ledger_puts_no_such_plan_in_force(tmp_path: Path) -> None:
 
 
 def federation(made: Plan, learning_rate: float, unit: str = "gradient", **options: Any) -> Federation:
-    training = LocalTraining(learning_rate=learning_rate)
-    return Federation(made, nn.Linear(3, 2), CLIENTS, training, Mechanics(clip_unit=unit), **options)
+    local, mechanics = LocalTraining(learning_rate=learning_rate), Mechanics(clip_unit=unit)
+    return assembled(made, nn.Linear(3, 2), CLIENTS, local=local, mechanics=mechanics, **options)
 
 
 @pytest.mark.parametrize("method", ["idp-fedavg", "adaptive-clipping"])

@@ -179,7 +179,7 @@ def test_charts_are_files_only_where_asked_for(run: Run, tmp_path: Path) -> None
         ("clients", 'clients = 12\ndataset = "mnits"', "Did you mean 'mnist'?"),
         ("local_epochs", "local_epochs = 0", "local_epochs = 0"),
         ("local_epochs", "learning_rate = -1.0", "learning_rate = -1.0"),
-        ("local_epochs", 'device = "abacus"', "training.device = 'abacus' cannot be used here"),
+        ("local_epochs", 'device = "abacus"', "device = 'abacus' cannot be used here"),
         ("local_epochs", 'engine = "warp"', "engine = 'warp'"),
         ("local_epochs", 'schedule = "sine"', "schedule = 'sine'"),
         ("method", 'method = "fedavg"\nshape = "linear"', "privacy.shape belongs to the method 'shaped'"),

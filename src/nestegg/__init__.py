@@ -21,7 +21,18 @@ if TYPE_CHECKING:
         plan,
         save_plan,
     )
-    from nestegg.training import AdaptiveClipping, LocalTraining, Mechanics, RoundReport, train
+    from nestegg.randomness import Randomness
+    from nestegg.training import (
+        AdaptiveClipping,
+        Evaluation,
+        Federation,
+        LocalTraining,
+        Mechanics,
+        Performance,
+        RoundReport,
+        State,
+        train,
+    )
 
     __version__: str
 
@@ -30,18 +41,23 @@ __all__ = [
     "Budget",
     "BudgetError",
     "Charge",
+    "Evaluation",
+    "Federation",
     "Group",
     "GroupPlan",
     "InputError",
     "Ledger",
     "LocalTraining",
     "Mechanics",
+    "Performance",
     "Plan",
+    "Randomness",
     "RoundReport",
     "Schedule",
     "Setting",
     "Shaped",
     "SpendAsYouGo",
+    "State",
     "StoppedError",
     "Uniform",
     "VerificationError",
@@ -61,9 +77,14 @@ _HOMES = {
         *("Budget", "Group", "GroupPlan", "Plan", "grouped", "load_plan", "plan", "save_plan"),
         *("Schedule", "Setting", "Shaped", "SpendAsYouGo", "Uniform"),
     ),
-    "training": ("AdaptiveClipping", "LocalTraining", "Mechanics", "RoundReport", "train"),
+    "randomness": ("Randomness",),
+    "training": (
+        *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
+        *("RoundReport", "State", "train"),
+    ),
 }
-_EXTRAS = {"ledger": ("the ledger", "ledger"), "training": ("training", "train")}
+_ROOMS = ("callbacks", "data")  # that users call by name
+_EXTRAS = {"ledger": ("the ledger", "ledger"), "randomness": ("training", "train"), "training": ("training", "train")}
 
 
 def __getattr__(name: str) -> Any:
@@ -71,7 +92,7 @@ def __getattr__(name: str) -> Any:
 
     if name == "__version__":
         return _version()
-    if name in _HOMES:
+    if name in _HOMES or name in _ROOMS:
         return import_module(f"nestegg.{name}")
     for room, names in _HOMES.items():
         if name in names:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
 from nestegg.config import PLANNER_KEYS, Config, GroupTable, Privacy, reads
+from nestegg.curves import CURVES
 from nestegg.errors import InputError
 from nestegg.named import load_object
 from nestegg.planning import (
@@ -65,6 +66,7 @@ def make_plan(config: Config) -> Plan:
         accountant=privacy.accountant,
         spending_rate=privacy.spending_rate,
         clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
+        clip_scale=_clip_scale(config),
     )
 
 
@@ -80,6 +82,15 @@ def with_method(config: Config, name: str) -> Config:
         given, update = given - {*PLANNER_KEYS}, {**update, "planner": {}}
     privacy = config.privacy.model_copy(update=update)
     return config.model_copy(update={"privacy": privacy.model_construct({*given, *update}, **dict(privacy))})
+
+
+def _clip_scale(config: Config) -> list[float] | None:
+    """λ_t of every round where clip norms are norms of accumulated gradients."""
+    training = config.training
+    if config.privacy.clip_unit != "gradient":
+        return None
+    curve = CURVES[one_of("training.schedule", training.schedule, CURVES)]
+    return [training.learning_rate * curve(t, training.rounds) for t in range(1, training.rounds + 1)]
 
 
 def _method(config: Config) -> str | Planner:

@@ -38,7 +38,7 @@ def compare(
     needs("nestegg compare", *RUNS)
     from nestegg.comparison import Comparison
     from nestegg.report.comparison import HEADS, final_rows, write_comparison
-    from nestegg.training.engines import cores
+    from nestegg.training.performance import cores
 
     config = load_config(config_file)
     names = [name.strip() for name in methods.split(",") if name.strip()]

@@ -20,6 +20,7 @@ from nestegg.planning import Plan
 from nestegg.roster import make_plan
 from nestegg.runs import Task
 from nestegg.schema import Section, read
+from nestegg.training import Evaluation
 from nestegg.training.local import Samples
 
 _HASH = 12  # digits of a hash that are shown, and name a file
@@ -156,17 +157,15 @@ def _train(task: Task, plan: Plan) -> tuple[list[float], list[float | None]]:
     """Test accuracy and mean training loss after every round."""
     federation, (x, y) = task.federation, (task.data.test_x, task.data.test_y)
     few = slice(None, None, max(1, len(y) // CURVE_SAMPLES))
-    device = task.config.training.device
-    test, clients = ((a.to(device), b.to(device)) for a, b in ((x[few], y[few]), _some_of_each(task)))
+    test, last, clients = Evaluation(x[few], y[few]), Evaluation(x, y), Evaluation(*_some_of_each(task))
     state = federation.start()
     accuracy: list[float] = []
     losses: list[float | None] = []
     while state.round < plan.rounds:
         state, _ = federation.round(state)
-        right, _ = federation.evaluate(state.model, test if state.round < plan.rounds else None)
-        _, loss = federation.evaluate(state.model, clients)
+        right = federation.measured(state, test if state.round < plan.rounds else last).accuracy
         accuracy.append(round(right or 0.0, 3))
-        losses.append(_finite(loss, 5))
+        losses.append(_finite(federation.measured(state, clients).loss, 5))
     return accuracy, losses
 
 

@@ -175,9 +175,7 @@ def check_method(plan: Plan) -> None:
     """Refuse a method without noise, and one whose clip norm is learnt: clients know all norms beforehand."""
     if not plan.is_private or plan.about.learns_clip_norm:
         known = [name for name, one in METHODS.items() if one.is_private and not one.learns_clip_norm]
-        raise InputError(
-            f"plan.method = {plan.method!r} must be one of {', '.join(known)}, or a planner of one's own."
-        )
+        raise InputError(f"plan.method = {plan.method!r} must be one of {', '.join(known)}, or a planner of one's own.")
 
 
 def own_plan(plan: Plan, group: str) -> Plan:

@@ -27,7 +27,16 @@ from nestegg.runs.folder import RunFolder, packed
 from nestegg.runs.lines import line_of, standing_of, warnings
 from nestegg.runs.payment import Payment
 from nestegg.runs.soundness import ARITHMETIC, check_finite
-from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, RoundReport, State, kernel
+from nestegg.training import (
+    AdaptiveClipping,
+    Federation,
+    LocalTraining,
+    Mechanics,
+    Performance,
+    RoundReport,
+    State,
+    kernel,
+)
 
 NETWORKS = {"digits": "mlp", "adult": "mlp", "mnist": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet20"}
 
@@ -42,31 +51,29 @@ class Task:
         self.config, self.plan = config, plan
         training, privacy = config.training, config.privacy
         whole("training.seed", training.seed, 0, 2**63 - 1)
-        _check_device(training.device)
         self.data: Dataset = load_dataset(config.federation.dataset, config.federation.data)
         self.parts = _assign(self.data, config, plan)
         name = config.model.name or NETWORKS[self.data.name]
         self.federation = Federation(
             plan,
-            make_model(name, self.data.shape, self.data.classes, training.seed).to(training.device),
-            [
-                (self.data.train_x[part].to(training.device), self.data.train_y[part].to(training.device))
-                for part in self.parts
-            ],
-            LocalTraining(
+            make_model(name, self.data.shape, self.data.classes, training.seed),
+            [(self.data.train_x[part], self.data.train_y[part]) for part in self.parts],
+            local=LocalTraining(
                 training.local_epochs,
                 training.batch_size,
                 training.learning_rate,
                 training.momentum,
                 training.schedule,
-                training.precision,
             ),
-            Mechanics(privacy.clipping, privacy.clip_unit, privacy.colluders),
-            (self.data.test_x.to(training.device), self.data.test_y.to(training.device)),
-            Randomness(training.seed, training.reproducible),
-            training.engine,
-            adaptive=AdaptiveClipping(**privacy.adaptive.model_dump()),
-            workers=training.workers,
+            mechanics=Mechanics(
+                privacy.clipping,
+                privacy.clip_unit,
+                privacy.colluders,
+                AdaptiveClipping(**privacy.adaptive.model_dump()),
+                Randomness(training.seed, training.reproducible),
+            ),
+            test=(self.data.test_x, self.data.test_y),
+            performance=Performance(training.engine, training.workers, training.device, training.precision),
         )
 
     def run(
@@ -224,14 +231,6 @@ def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:
     if federation.samples_per_client is not None:
         parts = thinned(parts, federation.samples_per_client, stream)
     return [torch.from_numpy(part) for part in parts]
-
-
-def _check_device(name: str) -> None:
-    try:
-        torch.ones(1, device=name).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise InputError(f"training.device = {name!r} cannot be used here: {reason}.") from None
 
 
 def resolved(config: Config, plan: Plan) -> Config:

@@ -1,0 +1,220 @@
+"""Sources of clients: who there is, by name, and the data of those who are sampled."""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nestegg.errors import InputError
+
+_NUMBERS = "biuf"  # NumPy's kinds: truth values, whole numbers with and without sign, floating-point numbers
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Clients by name, whose data is loaded when they are sampled.
+
+    Everything but the names is secret. A source of rows in a table may also have
+    `load_rows(positions) -> (inputs, targets, sizes)`, which loads many clients at once, one after the other; it is
+    called from several threads and forked processes.
+
+    Example:
+        >>> class Squares:
+        ...     names = ("ada", "bob")
+        ...     sizes = None
+        ...     def load(self, name):
+        ...         x = torch.arange(4.0)[:, None]
+        ...         return (x, x[:, 0] ** 2)
+        ...     def fingerprint(self):
+        ...         return b"squares, version 1"
+        >>> isinstance(Squares(), Source)
+        True
+    """
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Unique names of all clients, in the source's own order."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64] | None:
+        """Samples of each client, in the order of names, if they are known without loading any."""
+
+    def load(self, name: str) -> Any:
+        """Return a client's (inputs, targets), or its dataset of pairs; a client for whom this raises counts as zero."""
+
+    def fingerprint(self) -> bytes:
+        """Return bytes that change with anybody's data, as far as can be told cheaply; they are only used under a key."""
+
+
+class MappingSource:
+    """Clients in a mapping of names to pairs of tensors or arrays, datasets of pairs, or functions that return these.
+
+    Example:
+        >>> source = MappingSource({"ada": (torch.zeros(3, 2), torch.tensor([0, 1, 1])), "bob": (np.ones((1, 2)), [1])})
+        Traceback (most recent call last):
+        nestegg.errors.InputError: clients['bob'] must be a pair of tensors or arrays, a dataset of pairs, or a function \
+without arguments that returns one of these.
+        >>> source = MappingSource({"ada": (torch.zeros(3, 2), torch.tensor([0, 1, 1]))})
+        >>> source.names, source.sizes
+        (('ada',), array([3]))
+    """
+
+    def __init__(self, clients: Mapping[str, Any]) -> None:
+        for name, value in clients.items():
+            check_name(name)
+            _check_value(name, value)
+        self._clients = dict(clients)
+        self.names: Sequence[str] = tuple(self._clients)
+
+    @property
+    def sizes(self) -> NDArray[np.int64] | None:
+        """Samples of each client; None if anybody's data comes from a function."""
+        values = self._clients.values()
+        if any(map(_is_function, values)):
+            return None
+        return np.array([len(value[1]) if _is_pair(value) else len(value) for value in values], np.int64)
+
+    def load(self, name: str) -> Any:
+        """Return what the mapping holds, or what its function returns."""
+        value = self._clients[name]
+        return value() if _is_function(value) else value
+
+    def fingerprint(self) -> bytes:
+        """Return a digest of names, of tensors' and arrays' contents, and of datasets' lengths."""
+        digest = hashlib.sha256()
+        for name, value in self._clients.items():
+            tensors = value if _is_pair(value) else getattr(value, "tensors", ())  # as a TensorDataset has
+            length = "function" if _is_function(value) else len(value)
+            digest.update(repr((name, type(value).__qualname__, length)).encode())
+            for tensor in map(torch.as_tensor, tensors):
+                digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return digest.digest()
+
+
+def as_source(clients: Any) -> Any:
+    """Return a mapping as a source; leave a source, and clients given by position, as they are.
+
+    Clients by position are called client-1, client-2 and so on.
+
+    Example:
+        >>> as_source({"ada": lambda: (torch.zeros(3, 2), torch.tensor([0, 1, 1]))}).names
+        ('ada',)
+        >>> as_source({7: (torch.zeros(3, 2), torch.tensor([0, 1, 1]))})
+        Traceback (most recent call last):
+        nestegg.errors.InputError: the client's name 7 must be a text that is not empty.
+    """
+    if isinstance(clients, Mapping):
+        return MappingSource(clients)
+    if isinstance(clients, Source) or (hasattr(clients, "__len__") and hasattr(clients, "__getitem__")):
+        return clients
+    raise InputError(
+        f"clients of type {type(clients).__name__} must be a mapping of names to data, a source, or a list."
+    )
+
+
+def check_name(name: object) -> str:
+    """Refuse a name that is no text, or empty: numbers are not turned into names, so that no two become one."""
+    if not isinstance(name, str) or not name:
+        raise InputError(f"the client's name {name!r} must be a text that is not empty.")
+    return name
+
+
+def positions(names: Sequence[str], wanted: Sequence[str]) -> NDArray[np.int64]:
+    """Return where each of the wanted clients stands in the names of a source.
+
+    A name is the same however its Unicode is composed, as in the ledger.
+
+    Example:
+        >>> positions(["ada", "bob", "eve"], ["eve", "ada"])
+        array([2, 0])
+        >>> positions(["ada", "bob"], ["eve", "ada"])
+        Traceback (most recent call last):
+        nestegg.errors.InputError: 'eve' has no data.
+    """
+    found = _found(names, wanted)
+    missing = [name for name, position in found.items() if position is None]
+    if missing:
+        raise InputError(f"{_listed(missing)} no data.")
+    return np.array([found[_normal(name)] for name in wanted], np.int64)
+
+
+def joined(budgets: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
+    """Return where each client with a budget stands in the names of a source; both must name the same clients.
+
+    Example:
+        >>> joined(["bob", "ada"], ["ada", "bob"])
+        array([1, 0])
+        >>> joined(["bob", "ada"], ["ada", "eve"])
+        Traceback (most recent call last):
+        nestegg.errors.InputError: budgets and data must name the same clients: 'bob' has no data; 'eve' has no budget.
+    """
+    found = _found(names, budgets)
+    if len(found) < len(budgets):
+        raise InputError(
+            f"budgets name {len(budgets)} clients, of which {len(found)} are different; each has one budget."
+        )
+    without_data = [name for name, position in found.items() if position is None]
+    if without_data or len(names) != len(budgets):
+        without_budget = [name for name in names if _normal(name) not in found]
+        lacks = [
+            f"{_listed(who)} no {what}" for who, what in ((without_data, "data"), (without_budget, "budget")) if who
+        ]
+        raise InputError(f"budgets and data must name the same clients: {'; '.join(lacks)}.")
+    return np.fromiter(found.values(), np.int64, len(found))
+
+
+def _found(names: Iterable[str], wanted: Sequence[str]) -> dict[str, int | None]:
+    """The position of each wanted name, in the order of the first. Only these are kept: names may be a million."""
+    found: dict[str, int | None] = dict.fromkeys(map(_normal, wanted))
+    for position, name in enumerate(map(_normal, names)):
+        if name in found:
+            if found[name] is not None:
+                raise InputError(f"the client's name {name!r} is in the data twice; names must be unique.")
+            found[name] = position
+    return found
+
+
+def _normal(name: str) -> str:
+    return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def _listed(names: Sequence[str]) -> str:
+    """At most three names, the number of the others, and the verb for them."""
+    shown = ", ".join(map(repr, names[:3]))
+    if len(names) > 3:
+        return f"{shown} and {len(names) - 3:,} more have"
+    return f"{shown} {'has' if len(names) == 1 else 'have'}"
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(part, Tensor | np.ndarray) for part in value)
+
+
+def _is_function(value: Any) -> bool:
+    return callable(value) and not hasattr(value, "__getitem__")
+
+
+def _check_value(name: str, value: Any) -> None:
+    if _is_pair(value):
+        if any(isinstance(part, np.ndarray) and part.dtype.kind not in _NUMBERS for part in value):
+            raise InputError(f"clients[{name!r}] has an array that holds other things than numbers.")
+        if not all(part.ndim for part in value) or len(value[0]) != len(value[1]):
+            shapes = " and ".join(str(tuple(part.shape)) for part in value)
+            raise InputError(
+                f"clients[{name!r}] has arrays of shapes {shapes}; there must be as many inputs as targets."
+            )
+    elif isinstance(value, tuple | str | Mapping) or not (
+        _is_function(value) or (hasattr(value, "__len__") and hasattr(value, "__getitem__"))
+    ):
+        raise InputError(
+            f"clients[{name!r}] must be a pair of tensors or arrays, a dataset of pairs, or a function without "
+            "arguments that returns one of these."
+        )
