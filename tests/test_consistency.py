@@ -48,7 +48,7 @@ def group(made: Plan, **changes: Any) -> Plan:
 
 
 def before(q: float, sigma: float, rounds: float) -> Callable[[Plan], Plan]:
-    return lambda made: first(made, already_spent=(Charge(q, sigma, rounds),))  # type: ignore[arg-type]
+    return lambda made: group(made, already_spent=(Charge(q, sigma, rounds),))  # type: ignore[arg-type]
 
 
 def scaled(made: Plan, sigma: float, norm: float) -> Plan:
@@ -137,7 +137,7 @@ def test_what_was_never_spent_buys_nothing() -> None:
     made = plan([Group("all", 10, Budget(100.0))], 10)
     (one,) = made.groups
     back = Charge(one.sampling_rate[0], one.noise_multiplier[0], -9)
-    poorer = replace(made, groups=(replace(one, group=Group("all", 10, Budget(60.0), 0.9, 1), already_spent=(back,)),))
+    poorer = group(made, budget=Budget(60.0), already_spent=(back,))
     stated = tuple(np.maximum(epsilons(poorer, poorer.groups[0]), 0.0).tolist())
     forged = replace(poorer, groups=(replace(poorer.groups[0], epsilon_spent=stated),))
     with pytest.raises(VerificationError, match=r"already_spent: .*-9.* must be"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -14,7 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
 
-from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, load_plan, plan, save_plan
+from nestegg import (
+    Budget,
+    Charge,
+    Group,
+    InputError,
+    Plan,
+    Shaped,
+    SpendAsYouGo,
+    VerificationError,
+    load_plan,
+    plan,
+    save_plan,
+)
 from nestegg.accounting import (
     ORDERS,
     SMALLEST_DELTA,
@@ -25,10 +38,10 @@ from nestegg.accounting import (
     rdp,
     renyi_account,
 )
-from nestegg.planning import SHAPES, Standing, epsilon_by_pld, judged, replanned, verify
+from nestegg.planning import SHAPES, Planner, Standing, epsilon_by_pld, judged, replanned, verify
 from nestegg.planning.judge import epsilons
 
-from .conftest import ANY_LENGTH, GROUPS
+from .conftest import ANY_LENGTH, GROUPS, with_history
 from .examples import examples
 from .oracles import epsilon_from_rdp, gaussian_epsilon, spend_as_you_go_by_bisection
 
@@ -77,7 +90,7 @@ def test_exact_planner_agrees_with_plain_python() -> None:
 @examples(25)
 @given(groups=FEDERATION, composition=st.sampled_from(["exact", "paper"]))
 def test_nobody_overspends_after_any_round(groups: list[Group], composition: str) -> None:
-    made = plan(groups, rounds=12, composition=composition)
+    made = plan(groups, rounds=12, method=SpendAsYouGo(composition))
     for row in made.groups:
         curves = rdp(np.array(row.sampling_rate), np.array(row.noise_multiplier), ORDERS)
         spent = [epsilon_from_rdp(list(ORDERS), curve, 1e-5) for curve in np.cumsum(curves, axis=0).tolist()]
@@ -165,7 +178,7 @@ def test_a_gaussian_plan_without_enough_noise_does_not_verify(delta: float) -> N
 
 
 def test_gaussian_planning_by_the_papers_rule_pays_for_every_conversion() -> None:
-    made = plan(ALL_IN, 10, composition="paper", accountant="gaussian", spending_rate=1.0)
+    made = plan(ALL_IN, 10, method=SpendAsYouGo("paper"), accountant="gaussian", spending_rate=1.0)
     made.verify()
     assert all(row.epsilon_spent[-1] < 0.9 * row.group.budget.epsilon for row in made.groups)
 
@@ -177,16 +190,14 @@ def test_gaussian_planning_needs_everybody_in_every_round() -> None:
         plan(GROUPS, 25, accountant="gaussian", spending_rate=1.0)
     history = {"strict": [Charge(0.5, 3.0)]}
     with pytest.raises(InputError, match=r"sampling_rate = 0\.5 must be 1 with accountant = 'gaussian'"):
-        plan(ALL_IN, 25, accountant="gaussian", spending_rate=1.0, already_spent=history)
+        plan(with_history(ALL_IN, history), 25, accountant="gaussian", spending_rate=1.0)
     plan(GROUPS, 25, method="idp-fedavg", accountant="gaussian", spending_rate=1.0).verify()  # which never saves
 
 
-@pytest.mark.parametrize(
-    ("method", "composition"), [*((method, "exact") for method in PRIVATE), ("spend-as-you-go", "paper")]
-)
-def test_renyi_planning_holds_the_filter_of_every_budget(method: str, composition: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [*PRIVATE, SpendAsYouGo("paper")])
+def test_renyi_planning_holds_the_filter_of_every_budget(method: str | Planner, tmp_path: Path) -> None:
     """Each group by the one order of its budget, with Opacus' curves."""
-    made = plan(ANY_LENGTH, 6, method=method, composition=composition, accountant="renyi")
+    made = plan(ANY_LENGTH, 6, method=method, accountant="renyi")
     assert made.orders == ()
     for row in made.groups:
         budget = row.group.budget
@@ -251,14 +262,14 @@ def test_a_new_plan_meets_every_account() -> None:
 
 
 def test_uniform_methods_reduce_as_they_should() -> None:
-    dp = plan(GROUPS, rounds=25, method="dp-fedavg")
+    dp = plan(GROUPS, rounds=25, method="dp-fedavg", clip_norm=250.0)
     idp = plan(GROUPS, rounds=25, method="idp-fedavg")
     never = plan([replace(g, transition=1) for g in GROUPS], rounds=25)
     assert {row.group.budget.epsilon for row in dp.groups} == {10.0}
     assert [row.clip_norm[0] for row in dp.groups] == pytest.approx([250.0] * 3)
     assert [r.noise_multiplier for r in idp.groups] == [r.noise_multiplier for r in never.groups]
     assert idp.groups[0].noise_multiplier == dp.groups[0].noise_multiplier
-    adaptive = plan(GROUPS, rounds=25, method="adaptive-clipping")
+    adaptive = plan(GROUPS, rounds=25, method="adaptive-clipping", clip_norm=250.0)
     assert adaptive.groups == dp.groups
 
 
@@ -273,7 +284,7 @@ def test_fedavg_is_a_plan_without_privacy() -> None:
 
 @pytest.mark.parametrize("shape", [*SHAPES, [3.0, 1.0, 2.0, 2.0]])
 def test_shaped_noise_keeps_its_shape_and_spends_everything(shape: str | list[float]) -> None:
-    made = plan(ANY_LENGTH, rounds=4, method="shaped", shape=shape, end_ratio=0.25)
+    made = plan(ANY_LENGTH, rounds=4, method=Shaped(shape, end_ratio=0.25))
     for row in made.groups:
         relative = np.array(row.noise_multiplier) / row.noise_multiplier[0]
         assert relative[-1] == pytest.approx(0.25 if isinstance(shape, str) else 2.0 / 3.0)
@@ -313,9 +324,9 @@ def test_every_method_can_be_replanned(method: str) -> None:
 
 def test_a_used_up_budget_is_refused() -> None:
     with pytest.raises(InputError, match="'strict': epsilon = 10 at delta = 1e-05 cannot be met by any noise"):
-        plan(ANY_LENGTH, rounds=5, already_spent={"strict": [Charge(0.9, 2.0, 25)]})
-    with pytest.raises(InputError, match="already_spent = 'strcit'"):
-        plan(ANY_LENGTH, rounds=5, already_spent={"strcit": [Charge(0.9, 2.0, 25)]})
+        plan(with_history(ANY_LENGTH, {"strict": [Charge(0.9, 2.0, 25)]}), rounds=5)
+    with pytest.raises(InputError, match="lost = 'strcit'"):
+        plan(ANY_LENGTH, rounds=5).replan(2, {"strcit": [Charge(0.9, 2.0, 25)]})
 
 
 def test_defaults_save_until_the_middle() -> None:
@@ -353,7 +364,7 @@ def test_any_rate_any_delta_no_overspending_and_nothing_left_over(
 ) -> None:
     """All orders at once judge what the planner found at few of them."""
     group = Group("g", 3, Budget(epsilon, delta), rate * slowness, 1 + int(late * (rounds - 1)))
-    row = plan([group], rounds, spending_rate=rate, composition=composition).groups[0]
+    row = plan([group], rounds, spending_rate=rate, method=SpendAsYouGo(composition)).groups[0]
     curves = np.cumsum(rdp(np.array(row.sampling_rate), np.array(row.noise_multiplier), ORDERS), axis=0)
     spent = [epsilon_from_rdp(list(ORDERS), curve, delta) for curve in curves.tolist()]
     assert max(spent) <= epsilon
@@ -421,7 +432,7 @@ def test_tiny_rates_are_judged_in_no_time(rate: float) -> None:
 
 
 def test_uniform_methods_know_one_composition(exact: Plan) -> None:
-    made = plan(GROUPS, rounds=25, method="idp-fedavg", composition="paper")
+    made = plan(GROUPS, rounds=25, method="idp-fedavg")
     assert len(set(made.groups[0].noise_multiplier)) == 1
     assert made.composition == "exact"
 
@@ -436,21 +447,29 @@ def test_numbers_may_be_of_any_kind() -> None:
 @pytest.mark.parametrize(
     "history",
     [
-        [Charge(0.5, 2.0)],
-        {"strict": [(0.5,)]},
-        {"strict": ["xyz"]},
-        {"strict": [Charge(1.5, 2.0)]},
-        {"strict": [Charge(0.5, 0.0)]},
-        {"strict": [Charge(0.5, 1e9)]},
-        {"strict": [Charge(0.5, 2.0, 0)]},
-        {"strict": [Charge(0.5, 2.0, 1.5)]},  # type: ignore[arg-type]
-        {"nobody": [Charge(0.5, 2.0)]},
+        Charge(0.5, 2.0),
+        "xyz",
+        7,
+        [(0.5,)],
+        ["xyz"],
+        [Charge(1.5, 2.0)],
+        [Charge(0.5, 0.0)],
+        [Charge(0.5, 1e9)],
+        [Charge(0.5, 2.0, 0)],
+        [Charge(0.5, 2.0, 1.5)],  # type: ignore[arg-type]
     ],
 )
-@pytest.mark.parametrize("composition", ["exact", "paper"])
-def test_a_history_that_makes_no_sense_is_refused(history: object, composition: str) -> None:
+def test_a_history_that_makes_no_sense_is_refused(history: Any) -> None:
     with pytest.raises(InputError, match="already_spent"):
-        plan(GROUPS, 25, already_spent=history, composition=composition)  # type: ignore[arg-type]
+        plan([Group("strict", 3, Budget(5.0), already_spent=history)], 25)
+    with pytest.raises(InputError, match="lost"):
+        plan(GROUPS, 25).replan(2, {"strict": history})
+
+
+@pytest.mark.parametrize("lost", [[Charge(0.5, 2.0)], {"nobody": [Charge(0.5, 2.0)]}])
+def test_what_is_lost_belongs_to_a_group(lost: Any) -> None:
+    with pytest.raises(InputError, match="lost"):
+        plan(GROUPS, 25).replan(2, lost)
 
 
 @pytest.mark.parametrize(
@@ -458,10 +477,13 @@ def test_a_history_that_makes_no_sense_is_refused(history: object, composition: 
     [
         lambda: plan([1], 4),  # type: ignore[list-item]
         lambda: plan([], 4),
-        lambda: plan(GROUPS, 25, method="shaped", shape=[1.0]),
-        lambda: plan(GROUPS, 25, method="shaped", shape=[1e-10] + [1.0] * 24),
-        lambda: plan(GROUPS, 25, method="shaped", end_ratio=1e300),
-        lambda: plan([Group("a", 1, Budget(0.1))], 25, method="shaped", end_ratio=1e4),
+        lambda: plan(GROUPS, 25, method=Shaped([1.0])),
+        lambda: Shaped([1e-10] + [1.0] * 24),
+        lambda: Shaped([]),
+        lambda: Shaped("square"),
+        lambda: SpendAsYouGo("both"),
+        lambda: Shaped(end_ratio=1e300),
+        lambda: plan([Group("a", 1, Budget(0.1))], 25, method=Shaped(end_ratio=1e4)),
         lambda: Budget(10**400),
         lambda: Budget("10"),  # type: ignore[arg-type]
         lambda: Budget(True),

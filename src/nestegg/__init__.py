@@ -7,7 +7,21 @@ if TYPE_CHECKING:
     from nestegg.data import Source
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
-    from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
+    from nestegg.planning import (
+        Budget,
+        Group,
+        GroupPlan,
+        Plan,
+        Schedule,
+        Setting,
+        Shaped,
+        SpendAsYouGo,
+        Uniform,
+        grouped,
+        load_plan,
+        plan,
+        save_plan,
+    )
     from nestegg.randomness import Randomness
     from nestegg.runs import run
     from nestegg.training import (
@@ -41,10 +55,16 @@ __all__ = [
     "Plan",
     "Randomness",
     "RoundReport",
+    "Schedule",
+    "Setting",
+    "Shaped",
     "Source",
+    "SpendAsYouGo",
     "State",
     "StoppedError",
+    "Uniform",
     "VerificationError",
+    "grouped",
     "load_plan",
     "plan",
     "run",
@@ -59,7 +79,10 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "data": ("Source",),
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
-    "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
+    "planning": (
+        *("Budget", "Group", "GroupPlan", "Plan", "grouped", "load_plan", "plan", "save_plan"),
+        *("Schedule", "Setting", "Shaped", "SpendAsYouGo", "Uniform"),
+    ),
     "randomness": ("Randomness",),
     "runs": ("run",),
     "training": (

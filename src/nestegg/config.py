@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ from pydantic import Field
 from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
 from nestegg.named import is_named
+from nestegg.planning.registry import METHODS, Method, known_method
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
 NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
+# Parameters of our planners that may stand in [privacy] itself, as they did before there was [privacy.planner].
+PLANNER_KEYS = ("composition", "shape", "end_ratio")
 # Keys that only one method reads; with any other they are a mistake.
-METHOD_KEYS = {"shape": "shaped", "end_ratio": "shaped", "adaptive": "adaptive-clipping"}
+_METHOD_KEYS = ("shape", "end_ratio", "adaptive")
 # Words that training knows, which takes torch to import; a test keeps them equal.
 CHOICES = {
     ("federation", "partition"): ("dirichlet", "iid", "shards"),
@@ -108,6 +112,7 @@ class Privacy(Section):
     budgets_file: str | None = None
     budget_levels: int = 32
     adaptive: Adaptive = Adaptive()
+    planner: dict[str, Any] = Field(default_factory=dict)  # the planner's own parameters
 
 
 class Ledger(Section):
@@ -196,19 +201,35 @@ def own_ledger(folder: Path) -> Path:
 def to_toml(config: Config) -> dict[str, Any]:
     """The configuration as a TOML table: without what was not given, and without the keys of other methods."""
     content = config.model_dump(exclude_none=True)
-    for key, method in METHOD_KEYS.items():
-        if config.privacy.method != method:
-            del content["privacy"][key]
+    privacy = content["privacy"]
+    unread = {*unread_keys(config.privacy.method), *(PLANNER_KEYS if privacy["planner"] else ("planner",))}
+    content["privacy"] = {key: value for key, value in privacy.items() if key not in unread}
     return content
 
 
+def unread_keys(method: str) -> list[str]:
+    """Return the keys of [privacy] that only other methods read."""
+    about = known_method("privacy.method", method)
+    return [key for key in _METHOD_KEYS if not reads(about, key)] + (["composition"] if about.is_own else [])
+
+
+def reads(method: Method, key: str) -> bool:
+    """Return whether a method reads a key that may stand in [privacy] itself."""
+    if key == "adaptive":
+        return method.learns_clip_norm
+    return method.planner is not None and key in {field.name for field in fields(method.planner)}  # type: ignore[arg-type]
+
+
 def check_method_keys(config: Config) -> None:
-    """Refuse keys that belong to another method than the configured one."""
-    for key, method in METHOD_KEYS.items():
-        if key in config.privacy.model_fields_set and config.privacy.method != method:
-            raise InputError(
-                f"privacy.{key} belongs to the method {method!r}; privacy.method = {config.privacy.method!r}."
-            )
+    """Refuse keys that belong to another method than the configured one, and parameters that are given twice."""
+    given, method = config.privacy.model_fields_set, config.privacy.method
+    for key in unread_keys(method):
+        if key in given:
+            owner = next(one.written for one in METHODS.values() if reads(one, key))
+            raise InputError(f"privacy.{key} belongs to the method {owner!r}; privacy.method = {method!r}.")
+    for key in PLANNER_KEYS:
+        if key in given and config.privacy.planner:
+            raise InputError(f"privacy.{key} and privacy.planner are both given; one of them must go.")
 
 
 def check_config(config: Config) -> None:

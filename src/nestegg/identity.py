@@ -10,7 +10,7 @@ import hashlib
 import json
 from typing import Any
 
-from nestegg.config import METHOD_KEYS, Config
+from nestegg.config import Config, unread_keys
 from nestegg.schema import Section
 
 FIRST_KEYS = {
@@ -37,9 +37,8 @@ IRRELEVANT = {"Config": {"format", "ledger", "code"}, "Federation": {"data"}, "T
 def config_digest(config: Config) -> str:
     """Return the SHA-256 of all that a run's result depends on."""
     content = _content(config)
-    for key, method in METHOD_KEYS.items():
-        if config.privacy.method != method:
-            content["privacy"].pop(key, None)
+    for key in unread_keys(config.privacy.method):
+        content["privacy"].pop(key, None)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

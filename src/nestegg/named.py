@@ -44,7 +44,7 @@ def load_object(field: str, text: str, folder: Path | str | None = None) -> Call
         sys.path.append(str(folder))
     try:
         found: Any = import_module(module_name)
-    except Exception as error:  # a module of somebody else may raise anything
+    except (Exception, SystemExit) as error:  # a module of somebody else may do anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": .")
         raise InputError(f"{field} = {text!r} cannot be imported: {reason}.") from error
     for part in name.split("."):

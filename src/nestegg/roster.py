@@ -10,11 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
-from nestegg.config import Config, GroupTable, Privacy, changed, is_own
+from nestegg.config import PLANNER_KEYS, Config, GroupTable, Privacy, changed, is_own, reads
+from nestegg.curves import CURVES
 from nestegg.errors import InputError
+from nestegg.named import load_object
 from nestegg.own import own_names
-from nestegg.planning import Budget, Group, Plan, at_smallest_budget, plan, split_clients
+from nestegg.planning import (
+    COMPARED,
+    Budget,
+    Group,
+    Plan,
+    Planner,
+    at_smallest_budget,
+    known_method,
+    plan,
+    split_clients,
+)
 from nestegg.planning.clients import ClientBudgets, bucket, read_clients
+from nestegg.planning.parameters import planner_with
 
 BUDGETS = ("individual", "smallest")
 
@@ -61,19 +74,17 @@ def make_roster(config: Config, names: Sequence[str] | None = None) -> Roster:
     return Roster(groups, clients, _budgets(budgets.epsilon[order].tolist(), config))
 
 
-def make_plan(config: Config, method: str | None = None, composition: str | None = None) -> Plan:
-    """The plan that a configuration describes, or would describe with another method or composition."""
+def make_plan(config: Config) -> Plan:
+    """The plan that a configuration describes."""
     privacy = config.privacy
     return plan(
         make_groups(config),
         config.training.rounds,
-        method=method or privacy.method,
-        composition=composition or privacy.composition,
+        method=_method(config),
         accountant=privacy.accountant,
         spending_rate=privacy.spending_rate,
         clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
-        shape=privacy.shape,
-        end_ratio=privacy.end_ratio,
+        clip_scale=_clip_scale(config),
     )
 
 
@@ -102,6 +113,42 @@ def _permuted(names: Sequence[str], seed: int) -> tuple[str, ...]:
 
     order = Randomness(seed, reproducible=True).stream(Purpose.PARTITION).permutation(len(names))
     return tuple(names[i] for i in order.tolist())
+
+
+def with_method(config: Config, name: str) -> Config:
+    """The configuration with a method as comparisons name it; what only other methods read is dropped.
+
+    The configured method keeps the parameters it has.
+    """
+    method = known_method("methods", name, COMPARED)
+    given = config.privacy.model_fields_set - {"adaptive"} | ({"adaptive"} if method.learns_clip_norm else set())
+    update = {"method": method.written, **method.changes}
+    if name != config.privacy.method:
+        given, update = given - {*PLANNER_KEYS}, {**update, "planner": {}}
+    privacy = config.privacy.model_copy(update=update)
+    return config.model_copy(update={"privacy": privacy.model_construct({*given, *update}, **dict(privacy))})
+
+
+def _clip_scale(config: Config) -> list[float] | None:
+    """λ_t of every round where clip norms are norms of accumulated gradients."""
+    training = config.training
+    if config.privacy.clip_unit != "gradient":
+        return None
+    curve = CURVES[one_of("training.schedule", training.schedule, CURVES)]
+    return [training.learning_rate * curve(t, training.rounds) for t in range(1, training.rounds + 1)]
+
+
+def _method(config: Config) -> str | Planner:
+    """The configured method: its name, or where it has parameters its planner with them."""
+    privacy = config.privacy
+    method = known_method("privacy.method", privacy.method)
+    if method.planner is None:
+        kind = load_object("privacy.method", privacy.method, config.code)
+        return planner_with("privacy.planner", kind, privacy.planner)
+    if privacy.planner:
+        return planner_with("privacy.planner", type(method.planner), privacy.planner)
+    flat = {key: getattr(privacy, key) for key in PLANNER_KEYS if reads(method, key)}
+    return planner_with("privacy", type(method.planner), flat) if flat else privacy.method
 
 
 def _budgets(epsilons: Sequence[float], config: Config) -> tuple[Budget, ...]:

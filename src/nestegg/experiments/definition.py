@@ -9,16 +9,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from nestegg.checks import one_of, rate, whole
-from nestegg.comparison import VARIANTS
 from nestegg.errors import InputError
 from nestegg.models import NETWORKS
+from nestegg.planning import COMPARED
 from nestegg.schema import Section, read, read_toml
 
 FOLDER = Path(__file__).parent / "paper"
 REPORTED_SEEDS = (0, 1, 2)
-# Methods in which everybody has the smallest budget, and the same with budgets that are all the smallest.
-SMALLEST = {"dp-fedavg": "dp-fedavg", "adaptive-clipping": "adaptive-clipping"}
-SMALLEST |= {f"{name}-smallest": name for name in ("paper", "exact", "exact-pld")}
 _Count = Annotated[int, Field(ge=1)]
 _Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Groups = Field(min_length=3, max_length=3)
@@ -49,7 +46,7 @@ class Setting(Section):
 
     def check(self, where: str) -> None:
         """Refuse what no plan could be made of, before anything is trained."""
-        one_of(f"{where}: method", self.method, dict.fromkeys((*VARIANTS, *SMALLEST)))
+        one_of(f"{where}: method", self.method, COMPARED)
         one_of(f"{where}: dataset", self.dataset, NETWORKS)
         rate(f"{where}: spending_rate", self.spending_rate)
         for saving, start in zip(self.saving_rate, self.transition, strict=True):

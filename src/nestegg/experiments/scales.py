@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 from nestegg.checks import one_of
-from nestegg.comparison import VARIANTS, variant
+from nestegg.comparison import variant
 from nestegg.config import Adaptive, Config, Federation, GroupTable, Model, Privacy, Training
-from nestegg.experiments.definition import SMALLEST, Setting
+from nestegg.experiments.definition import Setting
 from nestegg.models import NETWORKS
+from nestegg.planning import COMPARED
 
 SCALES = ("full", "cpu", "smoke")
 SHARES = (0.34, 0.43, 0.23)  # of the clients in groups 1, 2 and 3
@@ -105,11 +106,12 @@ def stated_reduction(setting: Setting, scale: str) -> str:
 
 def _plain(setting: Setting) -> Setting:
     """The same without what its method does not read, so that cells that train the same are the same."""
-    everybody = len(setting.epsilon)
-    if setting.method == "fedavg":
+    everybody, method = len(setting.epsilon), COMPARED[setting.method]
+    if not method.is_private:
         return setting.but(epsilon=[1.0] * everybody, clip_norm=1.0, clip_unit="gradient")
-    if setting.method in SMALLEST:
-        return setting.but(method=SMALLEST[setting.method], epsilon=[min(setting.epsilon)] * everybody)
+    if method.same_noise or method.individual is not None:
+        same = method.individual or setting.method
+        return setting.but(method=same, epsilon=[min(setting.epsilon)] * everybody)
     return setting
 
 
@@ -129,7 +131,7 @@ def _smoke(setting: Setting) -> Setting:
 
 def _groups(setting: Setting) -> list[GroupTable]:
     """The paper's three groups; methods that never save do not say how they would."""
-    saves = VARIANTS[setting.method]["method"] == "spend-as-you-go"
+    saves = COMPARED[setting.method].rates == "saving"
     lists = zip(SHARES, setting.epsilon, setting.saving_rate, setting.transition, strict=True)
     return [
         GroupTable(

@@ -14,7 +14,7 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
-from nestegg.checks import one_of, whole
+from nestegg.checks import whole
 from nestegg.errors import BudgetError, InputError, VerificationError
 from nestegg.flower import wire
 from nestegg.flower.accountant import GroupAccountant
@@ -22,7 +22,7 @@ from nestegg.flower.aggregation import NoisySum
 from nestegg.flower.enrolment import Enrolling
 from nestegg.flower.exchange import exchange
 from nestegg.flower.session import OpenRound, PreconditionUnmet, Session
-from nestegg.flower.terms import METHODS, Sharing, Terms
+from nestegg.flower.terms import Sharing, Terms, check_method
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
 from nestegg.release import stamp
@@ -53,7 +53,7 @@ class PlannedStrategy(Strategy):
         enrolling: Enrolling | None = None,
         randomness: Randomness | None = None,
     ) -> None:
-        one_of("plan.method", plan.method, METHODS)
+        check_method(plan)
         self.plan = plan
         self._folder, self._ledger = Path(folder), ledger
         self._sharing, self._enrolling = sharing or Sharing(), enrolling or Enrolling()

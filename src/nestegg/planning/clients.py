@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,54 @@ def bucket(clients: ClientBudgets, levels: int, delta: float) -> tuple[tuple[Gro
         for g, i in enumerate(first)
     )
     return groups, member
+
+
+def grouped(
+    budgets: Mapping[str, Budget | float],
+    *,
+    levels: int = 32,
+    delta: float = 1e-5,
+    saving_rate: float | None = None,
+    transition: int | None = None,
+) -> tuple[Group, ...]:
+    """Return groups of clients with nearly equal budgets, from everybody's own budget by name.
+
+    A group has the smallest ε among its members, so that nobody is ever over budget; see `bucket`.
+
+    Args:
+        budgets: by client: a `Budget`, or its ε alone.
+        levels: how many different budgets there are at most.
+        delta: of budgets that are given by ε alone; it must be the same for all.
+        saving_rate: of all groups, as for `Group`.
+        transition: likewise.
+
+    >>> [(group.budget.epsilon, group.members) for group in grouped({"ada": 1.0, "bob": 8.0, "eve": 1.0})]
+    [(1.0, ('ada', 'eve')), (8.0, ('bob',))]
+    """
+    if not isinstance(budgets, Mapping) or not budgets:
+        raise InputError("budgets must give a Budget or an ε for at least one client, by name.")
+    own = {}
+    for name, budget in budgets.items():
+        try:
+            own[name] = budget if isinstance(budget, Budget) else Budget(budget, delta)
+        except InputError as error:
+            raise InputError(f"budgets: client {name!r}: {error}") from None
+    deltas = {budget.delta for budget in own.values()}
+    if len(deltas) > 1:
+        raise InputError(f"budgets: delta = {', '.join(f'{one:g}' for one in sorted(deltas))} must be one for all.")
+    epsilon = np.array([budget.epsilon for budget in own.values()])
+    none = np.full(epsilon.shape, np.nan)
+    clients = ClientBudgets(tuple(own), epsilon, none, np.zeros(epsilon.shape, np.int64))
+    groups, member = bucket(clients, levels, deltas.pop())
+    return tuple(
+        replace(
+            group,
+            members=tuple(clients.client[i] for i in np.flatnonzero(member == g)),
+            saving_rate=saving_rate,
+            transition=transition,
+        )
+        for g, group in enumerate(groups)
+    )
 
 
 def _csv_lines(file: Any, source: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

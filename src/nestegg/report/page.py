@@ -48,7 +48,7 @@ def write_report(
 
     Labels of clients are drawn in simulations only; a run that may be released has none to give.
     """
-    private = plan.method != "fedavg"
+    private = plan.is_private
     charts = quality_chart(rounds)
     if private:
         charts |= {"spending": spending_chart(plan), "sampling": sampling_chart(plan), "noise": noise_chart(plan)}

@@ -101,7 +101,7 @@ def replan_run(folder: Path) -> Plan:
             raise InputError(f"{folder} has no noise and no account, so there is nothing to plan anew.")
 
         def acceptable(made: Plan) -> None:
-            if made.method == "adaptive-clipping":
+            if made.about.learns_clip_norm:
                 AdaptiveClipping(**run.run.adaptive).check(made)
 
         made = books.replan(acceptable)

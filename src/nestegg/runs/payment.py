@@ -99,8 +99,8 @@ def check_ledger(run: Description, plan: Plan) -> None:
     """A ledger that cannot be used, or should not be, is refused before anything is written."""
     if run.ledger is None:
         return
-    if plan.method == "fedavg":
-        raise InputError("privacy.method = 'fedavg' adds no noise: no budget of the ledger could pay for it.")
+    if not plan.is_private:
+        raise InputError(f"privacy.method = {plan.method!r} adds no noise: no budget of the ledger could pay for it.")
     with Ledger(run.ledger) as ledger:
         ledger.check(plan, run.members()[0])
 
@@ -113,7 +113,7 @@ def own_rule(plan: Plan) -> str:
 @contextmanager
 def paying(run: Description, folder: Path, plan: Plan) -> Iterator[Payment]:
     """The books of a run, which begins here if its ledger does not know it."""
-    if plan.method == "fedavg":
+    if not plan.is_private:
         yield NoPayment(plan)
         return
     with Ledger(run.ledger_in(folder)) as ledger:

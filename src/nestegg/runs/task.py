@@ -167,7 +167,7 @@ class Task:
     def _rounding(self) -> float | None:
         """What it costs at most, in ε and over all rounds, that noise is rounded; nothing promised, nothing to cost."""
         plan = self.plan
-        if plan.method == "fedavg":
+        if not plan.is_private:
             return None
         return rounding_epsilon(plan.clients, self.federation.layout.size, plan.rounds)
 

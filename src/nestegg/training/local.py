@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,10 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from nestegg.checks import one_of, positive, whole
+from nestegg.curves import CURVES
 from nestegg.errors import InputError
 from nestegg.randomness import Randomness
 
-SCHEDULES = ("cosine", "constant")
+SCHEDULES = tuple(CURVES)
 
 Samples = tuple[Tensor, Tensor]
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -72,10 +72,8 @@ class LocalTraining:
 
     def rate(self, round_: int, rounds: int) -> float:
         """Return λ_t. It depends on no data, so annealing it, and a clip norm in its unit, costs no privacy."""
-        if self.schedule == "constant":
-            return self.learning_rate
-        if self.schedule == "cosine":
-            return self.learning_rate * (1.0 + math.cos(math.pi * (round_ - 1) / rounds)) / 2.0
+        if isinstance(self.schedule, str):
+            return self.learning_rate * CURVES[self.schedule](round_, rounds)
         return self.learning_rate * positive(f"schedule of round {round_}", self._factor(round_, rounds))
 
     def rates(self, rounds: int) -> tuple[float, ...]:

@@ -203,7 +203,7 @@ class Federation:
     def _check_lattices(self) -> None:
         """Refuse noise that has no lattice before any round is charged; a learnt norm is known for the first."""
         plan = self.plan
-        if plan.method == "fedavg":
+        if not plan.is_private:
             return
         noise = plan.round_noise_multiplier
         if (controller := self.mechanics.controller(plan)) is not None:

@@ -51,4 +51,4 @@ class Mechanics:
 
     def controller(self, plan: Plan) -> AdaptiveClipping | None:
         """Return what learns the clip norm, if the plan's method does."""
-        return self.adaptive if plan.method == "adaptive-clipping" else None
+        return self.adaptive if plan.about.learns_clip_norm else None
