@@ -72,6 +72,12 @@ def measured(work: Callable[[Path, int], dict[str, Any]], path: Path, cohort: in
     return {**found, "peak memory": f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB"}
 
 
+def alone(work: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Do it in a process of its own, so that memory that is measured is for this alone."""
+    with get_context("spawn").Pool(1) as pool:
+        return pool.apply(work, arguments, options)
+
+
 def main() -> None:
     """Measure, and print a line each."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -82,11 +88,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         for is_sorted in (False, True):
             path = Path(folder) / "people.parquet"
-            write_file(path, clients=asked.clients, samples=asked.samples, features=asked.features, is_sorted=is_sorted)
+            numbers = {"clients": asked.clients, "samples": asked.samples, "features": asked.features}
+            alone(write_file, path, **numbers, is_sorted=is_sorted)
             print(f"{'sorted' if is_sorted else 'unsorted'} file of {path.stat().st_size / 1e9:.2f} GB")
             for work in (index, load):
-                with get_context("spawn").Pool(1) as pool:  # whose memory is this work's alone
-                    found = pool.apply(measured, (work, path, asked.cohort))
+                found = alone(measured, work, path, asked.cohort)
                 print("  " + ", ".join(f"{name} {value}" for name, value in found.items()), flush=True)
 
 

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from nestegg.data.cache import BoundedCache
 from nestegg.data.datasets import DATASETS, Dataset, load_dataset
+from nestegg.data.folder import from_folder
 from nestegg.data.partition import PARTITIONS, partition, thinned
 from nestegg.data.sources import MappingSource, Source, as_source, joined, positions
 
@@ -14,10 +16,12 @@ if TYPE_CHECKING:
 __all__ = [
     "DATASETS",
     "PARTITIONS",
+    "BoundedCache",
     "Dataset",
     "MappingSource",
     "Source",
     "as_source",
+    "from_folder",
     "from_frame",
     "from_hugging_face",
     "from_parquet",

@@ -39,10 +39,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a table are whose.
+    """The columns of samples.
 
     Attributes:
-        client: names clients.
         target: holds targets.
         features: hold inputs: a number each, or one column of lists.
         is_list: whether it is one column of lists.
@@ -50,7 +49,6 @@ class Columns:
         target_type: float32 where targets are floating-point numbers; int64 elsewhere.
     """
 
-    client: str
     target: str
     features: tuple[str, ...]
     is_list: bool
@@ -77,15 +75,17 @@ class Grouping(NamedTuple):
     places: NDArray[np.int64] | None
 
 
-def choose(table: Table, *, client: str, target: str, features: Sequence[str] | None = None) -> Columns:
-    """Choose the columns of clients, targets and inputs; inputs are all others unless they are named."""
+def choose(table: Table, *, client: str | None, target: str, features: Sequence[str] | None = None) -> Columns:
+    """Choose the columns of samples: inputs are all but clients and targets, unless they are named."""
     if isinstance(features, str) or (features is not None and not features):
         raise InputError(f"features = {features!r} must be a list of columns.")
-    _column(table, "client", client)
+    if client is not None:
+        _column(table, "client", client)
     target_kind = _column(table, "target", target)
     chosen = tuple(features if features is not None else (n for n in table.schema.names if n not in (client, target)))
     if client == target or {client, target} & set(chosen):
-        raise InputError(f"client = {client!r}, target = {target!r} and features must be different columns.")
+        own = "" if client is None else f"client = {client!r}, "
+        raise InputError(f"{own}target = {target!r} and features must be different columns.")
     if len(set(chosen)) < max(len(chosen), 1):
         raise InputError(f"features = {list(chosen)} must be different columns, at least one.")
     kinds = [_column(table, "features", name) for name in chosen]
@@ -97,7 +97,6 @@ def choose(table: Table, *, client: str, target: str, features: Sequence[str] | 
             allowed = "numbers or truth values" + (", or be one column of lists of them" if name != target else "")
             raise InputError(f"{table.place}: column {name!r} is of type {kind}; it must hold {allowed}.")
     return Columns(
-        client,
         target,
         chosen,
         is_list,
@@ -140,8 +139,10 @@ def width(table: Table, columns: Columns) -> int:
     """Return how many inputs a sample has."""
     if not columns.is_list:
         return len(columns.features)
-    first = next(table.batches(columns.features)).column(columns.features[0])
-    return int(pc.list_value_length(first).fill_null(0)[0].as_py())
+    for batch in table.batches(columns.features):
+        if len(batch):
+            return int(pc.list_value_length(batch.column(0)).fill_null(0)[0].as_py())
+    raise InputError(f"{table.place} has no rows.")
 
 
 def samples(table: Table, columns: Columns, inputs: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:

@@ -53,7 +53,7 @@ def from_parquet(
     folder = Path(index) if index is not None else file.with_name(f"{file.name}.index")
     table = read_table(file)
     columns = choose(table, client=client, target=target, features=features)
-    facts = {"file": _version(file), "columns": [columns.client, *columns.values]}
+    facts = {"file": _version(file), "columns": [client, *columns.values]}
     found = open_index(folder, facts)
     if found is not None:
         return found
@@ -62,7 +62,7 @@ def from_parquet(
             found = open_index(folder, facts)  # if another process made it while this one waited
             if found is None:
                 with replacing(folder) as new:
-                    _write(new, table, columns, facts)
+                    _write(new, facts, table=table, client=client, columns=columns)
                     if _version(file) != facts["file"]:
                         raise InputError(f"{file} changed while it was read.")
                 found = open_index(folder, facts)
@@ -75,13 +75,13 @@ def from_parquet(
     return found
 
 
-def read_table(file: Path) -> Table:
+def read_table(file: Path, use_threads: bool = True) -> Table:
     """Return a Parquet file as a table that is read in batches."""
 
     def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         try:
             with pq.ParquetFile(file, buffer_size=_READ_AHEAD, pre_buffer=False) as opened:
-                yield from opened.iter_batches(BATCH, columns=list(columns))
+                yield from opened.iter_batches(BATCH, columns=list(columns), use_threads=use_threads)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{file} cannot be read: {_first_line(error)}.") from None
 
@@ -91,8 +91,8 @@ def read_table(file: Path) -> Table:
         raise InputError(f"{file} cannot be read as a Parquet file: {_first_line(error)}.") from None
 
 
-def _write(folder: Path, table: Table, columns: Columns, facts: dict[str, Any]) -> None:
-    names, ends, places = group(table, columns.client)
+def _write(folder: Path, facts: dict[str, Any], *, table: Table, client: str, columns: Columns) -> None:
+    names, ends, places = group(table, client)
     inputs = width(table, columns)
     sample = np.dtype([("x", columns.input_type, (inputs,)), ("y", columns.target_type)])
     batches = samples(table, columns, inputs)

@@ -66,8 +66,11 @@ class FileRows:
         if not rows.size:
             return rows
         width = rows.nbytes // len(rows)
+        runs = list(zip((self._begin + width * starts).tolist(), (width * sizes).tolist(), strict=True))
+        for offset, length in runs if hasattr(os, "posix_fadvise") else ():
+            os.posix_fadvise(self._file, offset, length, os.POSIX_FADV_WILLNEED)  # a disk finds them side by side
         target, at = raw(rows), 0
-        for offset, length in zip((self._begin + width * starts).tolist(), (width * sizes).tolist(), strict=True):
+        for offset, length in runs:
             end = at + length
             while at < end:
                 read = os.preadv(self._file, [target[at:end]], offset + length - (end - at))

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from nestegg.errors import InputError
@@ -91,5 +92,5 @@ def _digest(key: bytes, parts: Iterable[Tensor | bytes]) -> str:
             digest.update(part)
         else:
             digest.update(f"{part.dtype} {tuple(part.shape)}\n".encode())
-            digest.update(part.detach().cpu().contiguous().numpy().data)
+            digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

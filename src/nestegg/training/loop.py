@@ -190,7 +190,7 @@ class Federation:
         yield from self.clients.fingerprint()
         if self.test is not None:
             yield from (self.test.inputs, self.test.targets)
-        yield self.layout.flatten(self.model)
+        yield from self.model.state_dict().values()  # also what is frozen
 
     @cached_property
     def _probe(self) -> nn.Module:
