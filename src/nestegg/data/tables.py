@@ -6,7 +6,7 @@ import hashlib
 import os
 import weakref
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -54,6 +54,9 @@ class FileRows:
     Reads are by offset: threads and forked processes share one open file. It stays readable when it is deleted.
     """
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open index cannot be sent to another process; open it there.")
+
     def __init__(self, path: Path, digest: str) -> None:
         self.digest = digest
         mapped = np.load(path, mmap_mode="r")  # which also checks that the file is as long as it says
@@ -76,15 +79,12 @@ class TableSource:
 
     Attributes:
         names: all clients: texts sorted by code points, whole numbers by value.
+        sizes: samples of each.
     """
 
     def __init__(self, names: Names, ends: Positions, inputs: Rows, targets: Rows) -> None:
-        self.names, self._ends, self._inputs, self._targets = names, ends, inputs, targets
-
-    @property
-    def sizes(self) -> Positions:
-        """Samples of each client."""
-        return np.diff(self._ends, prepend=0)
+        self.names, self.sizes = names, np.diff(ends, prepend=0)
+        self._ends, self._inputs, self._targets = ends, inputs, targets
 
     def load(self, name: str) -> tuple[Tensor, Tensor]:
         """Return a client's inputs and targets, in the order of its rows in the table."""
