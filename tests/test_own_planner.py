@@ -17,12 +17,13 @@ from opacus.accountants.analysis.rdp import compute_rdp
 
 from nestegg import Budget, Charge, Group, InputError, Plan, StoppedError, VerificationError, load_plan, plan, save_plan
 from nestegg.accounting import ORDERS
-from nestegg.config import load_config
+from nestegg.config import check_config, load_config
 from nestegg.flower.terms import Terms
 from nestegg.ledger import Ledger
 from nestegg.named import load_object
 from nestegg.planning import Standing, check_plan, judged, replanned
 from nestegg.planning.plan_file import parse_plan
+from nestegg.roster import make_plan
 from nestegg.runs import start_run
 from nestegg.training import RoundReport
 
@@ -137,6 +138,14 @@ def small(folder: Path, method: str = STEPS, more: str = "", **privacy: object) 
     path = folder / "config.toml"
     path.write_text(text.replace("[privacy.planner]\nat = 3", lines + more))
     return path
+
+
+def test_the_configuration_page_shows_what_is_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "configuration.md").read_text()
+    (tmp_path / "config.toml").write_text(re.findall(r"```toml\n(.*?)```", page, flags=re.DOTALL)[0])
+    config = load_config(tmp_path / "config.toml")
+    check_config(config)
+    assert make_plan(config).composition == config.privacy.planner["composition"]
 
 
 def test_the_page_shows_what_is_true() -> None:
