@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import nestegg
 from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Performance
-from nestegg.flower import Account, PlannedStrategy, private_client_app
+from nestegg.flower import Account, Enrolling, PlannedStrategy, Sharing, private_client_app
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.local import batches
 
@@ -52,7 +52,7 @@ def data_of(client: int) -> tuple[Tensor, Tensor]:
 
 
 def noise(context: Context, round_: int) -> np.random.Generator:
-    return RANDOMNESS.stream(Purpose.NOISE, round_, int(context.node_config["partition-id"]))
+    return RANDOMNESS.stream(Purpose.NOISE, round_, client=int(context.node_config["partition-id"]))
 
 
 def make_client_app(folder: str) -> ClientApp:
@@ -94,8 +94,8 @@ def main(folder: str) -> None:
         strategy = PlannedStrategy(
             PLAN,
             Path(folder, "run"),
-            identity="partition-id",
-            clip_scale=[TRAINING.rate(t, ROUNDS) for t in range(1, ROUNDS + 1)],
+            enrolling=Enrolling(identity="partition-id"),
+            sharing=Sharing(clip_scale=TRAINING.rates(ROUNDS)),
             randomness=RANDOMNESS,
         )
         result = strategy.start(grid, ArrayRecord(make_model().state_dict()))

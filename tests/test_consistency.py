@@ -127,7 +127,7 @@ def test_everybody_who_takes_a_plan_refuses_it(name: str, tmp_path: Path) -> Non
     with pytest.raises(InputError, match="must be"):
         trained(forged, nn.Linear(3, 2), CLIENTS)
     with Ledger(tmp_path / "ledger.db") as ledger, pytest.raises(InputError, match="must be"):
-        ledger.begin("monday", forged, ["ada", "bob", "eve"], [Budget(10.0)] * 3)
+        ledger.begin("monday", forged, ["ada", "bob", "eve"], unknown=[Budget(10.0)] * 3)
     with pytest.raises(InputError, match="must be"):
         Terms("monday", forged, "flat", 0, (1.0,) * forged.rounds)
 
@@ -153,7 +153,7 @@ def test_a_file_with_noise_beyond_all_charges_is_refused_in_a_sentence() -> None
 def test_a_ledger_puts_no_such_plan_in_force(tmp_path: Path) -> None:
     """A re-plan comes from within, yet is checked like any other."""
     with Ledger(tmp_path / "ledger.db") as ledger:
-        books = ledger.begin("monday", PLAN, ["ada", "bob", "eve"], [Budget(40.0)] * 3)
+        books = ledger.begin("monday", PLAN, ["ada", "bob", "eve"], unknown=[Budget(40.0)] * 3)
         with pytest.raises(InputError, match="clip_norm"):
             books._put_in_force(replace(PLAN, clip_norm=1.0), 0)
 

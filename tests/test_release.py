@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from nestegg import Budget, Group, InputError, LocalTraining, plan
+from nestegg import Budget, Group, InputError, LocalTraining, StoppedError, plan
 from nestegg.config import load_config
 from nestegg.data import load_dataset
 from nestegg.ledger import Ledger
@@ -19,6 +19,7 @@ from nestegg.runs import start_run
 from nestegg.training import RoundReport, dense, kernel
 from tests.federations import assembled, trained
 
+from .callbacks import EachRound
 from .conftest import Run
 from .federations import DENSE, ENGINES
 from .test_runs import config
@@ -82,14 +83,12 @@ def stopped(tmp_path: Path) -> Path:
         if report.round == 3:
             raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        start_run(load_config(config(tmp_path)), tmp_path / "stopped", stop)
+    with pytest.raises(StoppedError):
+        start_run(load_config(config(tmp_path)), tmp_path / "stopped", callbacks=[EachRound(stop)])
     return tmp_path / "stopped"
 
 
 def test_a_run_does_not_go_on_with_other_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nestegg.runs import task
-
     folder, original = stopped(tmp_path), load_dataset
 
     def changed(*arguments: Any) -> Any:
@@ -97,13 +96,13 @@ def test_a_run_does_not_go_on_with_other_data(run: Run, tmp_path: Path, monkeypa
         data.train_x[7] += 0.01
         return data
 
-    monkeypatch.setattr(task, "load_dataset", changed)
+    monkeypatch.setattr("nestegg.data.load_dataset", changed)
     before = (folder / "rounds.jsonl").read_bytes()
     result = run("run", "--resume", folder)
     assert result.code == 2
     assert "the data or the initial model is not what the run in" in result.err
     assert (folder / "rounds.jsonl").read_bytes() == before
-    monkeypatch.setattr(task, "load_dataset", original)
+    monkeypatch.setattr("nestegg.data.load_dataset", original)
     assert run("run", "--resume", folder).code == 0
 
 

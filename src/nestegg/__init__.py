@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nestegg.accounting import Charge
+    from nestegg.data import Source
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
     from nestegg.planning import (
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         save_plan,
     )
     from nestegg.randomness import Randomness
+    from nestegg.runs import run
     from nestegg.training import (
         AdaptiveClipping,
         Evaluation,
@@ -56,6 +58,7 @@ __all__ = [
     "Schedule",
     "Setting",
     "Shaped",
+    "Source",
     "SpendAsYouGo",
     "State",
     "StoppedError",
@@ -64,13 +67,16 @@ __all__ = [
     "grouped",
     "load_plan",
     "plan",
+    "run",
     "save_plan",
     "train",
 ]
 
 # Where names are at home. They are imported when asked for: plans do without torch and databases.
-_HOMES = {
+_HOMES: dict[str, tuple[str, ...]] = {
     "accounting": ("Charge",),
+    "callbacks": (),
+    "data": ("Source",),
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
     "planning": (
@@ -78,13 +84,20 @@ _HOMES = {
         *("Schedule", "Setting", "Shaped", "SpendAsYouGo", "Uniform"),
     ),
     "randomness": ("Randomness",),
+    "runs": ("run",),
     "training": (
         *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
         *("RoundReport", "State", "train"),
     ),
 }
-_ROOMS = ("callbacks", "data")  # that users call by name
-_EXTRAS = {"ledger": ("the ledger", "ledger"), "randomness": ("training", "train"), "training": ("training", "train")}
+_EXTRAS = {
+    "callbacks": ("training", "train"),
+    "data": ("clients' data", "train"),
+    "ledger": ("the ledger", "ledger"),
+    "randomness": ("training", "train"),
+    "runs": ("a run with a folder", "train", "ledger", "charts"),
+    "training": ("training", "train"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -92,15 +105,14 @@ def __getattr__(name: str) -> Any:
 
     if name == "__version__":
         return _version()
-    if name in _HOMES or name in _ROOMS:
-        return import_module(f"nestegg.{name}")
     for room, names in _HOMES.items():
-        if name in names:
+        if name == room or name in names:
             if room in _EXTRAS:
                 from nestegg.extras import needs
 
                 needs(*_EXTRAS[room])
-            return getattr(import_module(f"nestegg.{room}"), name)
+            home = import_module(f"nestegg.{room}")
+            return home if name == room else getattr(home, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

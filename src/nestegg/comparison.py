@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 
 from nestegg.checks import whole
 from nestegg.config import Config, changed, check_config
+from nestegg.description import of_config
 from nestegg.errors import InputError, StoppedError
-from nestegg.identity import config_digest
 from nestegg.planning import COMPARED, Plan, known_method
 from nestegg.processes import as_done
 from nestegg.release import stamp
-from nestegg.roster import make_plan, with_method
-from nestegg.runs import RunFolder, Task, resume_run, start_run
+from nestegg.roster import with_method
+from nestegg.runs import RunFolder, resume_run, start_run
+from nestegg.runs.configured import new_simulation, resolved
 from nestegg.runs.payment import check_ledger
-from nestegg.runs.task import resolved
 from nestegg.training.workers import one_thread
 
 _GO_ON = "What is done of the comparison is kept; the same command with --resume goes on."
@@ -101,18 +101,18 @@ class Comparison:
 
     def _check(self, name: str) -> None:
         tried = variant(self.config, name, self.seeds[0])
-        plan = make_plan(tried)
-        Task(tried, plan)
+        simulation, described = new_simulation(tried, "")
+        plan = simulation.federation.plan
         for seed in self.seeds:
             if self._place(name, seed).exists():
                 _check_origin(RunFolder(self._place(name, seed)), variant(self.config, name, seed), plan)
         if not all(self._place(name, seed).exists() for seed in self.seeds):
-            check_ledger(tried, plan)
+            check_ledger(described, plan)
 
 
 def _check_origin(run: RunFolder, config: Config, plan: Plan) -> None:
     """Refuse a run of another configuration: a table must not mix them."""
-    same = config_digest(run.config()) == config_digest(resolved(config, plan))
+    same = run.run.identity == of_config(resolved(config, plan)).identity
     if not same or run.plan_of(plan.digest) is None:
         raise InputError(f"{run.path} is a run of another configuration or plan; give another folder.")
 

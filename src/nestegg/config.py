@@ -10,6 +10,7 @@ from pydantic import Field
 
 from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
+from nestegg.named import is_named
 from nestegg.planning.registry import METHODS, Method, known_method
 from nestegg.schema import Section, read_toml
 
@@ -39,6 +40,10 @@ class Federation(Section):
     partition: str = "dirichlet"
     dirichlet: float = 0.1
     samples_per_client: int | None = None  # at most so many of each client's, chosen at random
+    client_column: str | None = None  # of a Parquet file: who, and what is to be predicted
+    target_column: str | None = None
+    test: str | None = None  # a Parquet file with public test data
+    classes: int | None = None  # how many there are; by default as in the test data
 
 
 class Model(Section):
@@ -62,6 +67,7 @@ class Training(Section):
     engine: str = "auto"
     workers: int | None = None
     device: str = "cpu"
+    loss: str | None = None  # "module:function" of outputs and targets; by default cross entropy
 
 
 class GroupTable(Section):
@@ -121,9 +127,11 @@ class Config(Section):
 
     Attributes:
         format: of the defaults. A file without it means those of format 1, for ever.
+        code: folder of one's own modules, by default that of the file.
     """
 
     format: int = 1
+    code: str | None = None
     federation: Federation = Federation()
     model: Model = Model()
     training: Training = Training()
@@ -144,13 +152,33 @@ def load_config(path: Path | str) -> Config:
     here = path.parent.resolve()
     if config.privacy.budgets_file is not None:
         config = changed(config, "privacy", budgets_file=str((here / config.privacy.budgets_file).resolve()))
-    if config.federation.data is not None:
-        config = changed(config, "federation", data=str((here / config.federation.data).resolve()))
+    federation = config.federation
+    paths = {"data": federation.data, "test": federation.test}
+    paths |= {"dataset": federation.dataset} if is_parquet(federation.dataset) else {}
+    absolute = {key: str((here / name).resolve()) for key, name in paths.items() if name is not None}
+    config = changed(config, "federation", **absolute)
+    if config.code is not None or any(is_named(name or "") for name in _named(config)):
+        config = config.model_copy(update={"code": str((here / (config.code or "")).resolve())})
     if (url := config.ledger.url or "").startswith(_FILE_URL):
         config = changed(config, "ledger", url=f"{_FILE_URL}{here / url.removeprefix(_FILE_URL)}")
     if config.ledger.url is not None and "accountant" not in config.privacy.model_fields_set:
         config = changed(config, "privacy", accountant="renyi" if _samples(config.privacy) else "gaussian")
     return config
+
+
+def is_parquet(dataset: str) -> bool:
+    """Return whether a dataset is a file of clients."""
+    return dataset.lower().endswith(".parquet")
+
+
+def is_own(dataset: str) -> bool:
+    """Return whether a dataset is somebody's own: a file of clients, or what a function returns."""
+    return is_parquet(dataset) or is_named(dataset)
+
+
+def _named(config: Config) -> list[str | None]:
+    """What may be given by "module:Name"."""
+    return [config.federation.dataset, config.model.name, config.training.loss, config.privacy.method]
 
 
 def _samples(privacy: Privacy) -> bool:
@@ -162,11 +190,6 @@ def _samples(privacy: Privacy) -> bool:
 def changed(config: Config, section: str, **values: Any) -> Config:
     """The configuration with other values in one of its sections."""
     return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
-
-
-def ledger_of(config: Config, folder: Path) -> str | Path:
-    """The ledger of a run in a folder: the URL it names, or its own file."""
-    return config.ledger.url or own_ledger(folder)
 
 
 def own_ledger(folder: Path) -> Path:
@@ -228,3 +251,24 @@ def check_config(config: Config) -> None:
         positive("federation.dirichlet", config.federation.dirichlet)
     if config.federation.samples_per_client is not None:
         whole("federation.samples_per_client", config.federation.samples_per_client, 2)
+    _check_own(config.federation)
+
+
+def _check_own(federation: Federation) -> None:
+    """Refuse keys of a file of clients that are missing, or have no file."""
+    for key in ("client_column", "target_column", "test"):
+        value = getattr(federation, key)
+        if is_parquet(federation.dataset) and value is None and key != "test":
+            raise InputError(f"federation.{key} is missing: federation.dataset = {federation.dataset!r} needs it.")
+        if not is_parquet(federation.dataset) and value is not None:
+            raise InputError(f"federation.{key} = {value!r} belongs to a Parquet file as federation.dataset.")
+    if federation.test is not None and not is_parquet(federation.test):
+        raise InputError(f"federation.test = {federation.test!r} must be a Parquet file.")
+    if federation.classes is not None:
+        whole("federation.classes", federation.classes, 1)
+        if not is_own(federation.dataset):
+            raise InputError(f"federation.classes = {federation.classes} belongs to data of one's own.")
+    if is_parquet(federation.dataset) and federation.samples_per_client is not None:
+        raise InputError(
+            "federation.samples_per_client is for data that is divided among clients; theirs is their own."
+        )

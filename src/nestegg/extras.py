@@ -11,6 +11,8 @@ EXTRAS = {
     "train": ("torch", "randomgen", "safetensors"),
     "ledger": ("sqlalchemy",),
     "charts": ("altair", "vl_convert"),
+    "tables": ("pyarrow",),
+    "hugging-face": ("datasets",),
     "bench": ("psutil",),
     "flower": ("flwr", "cryptography"),
     "postgresql": ("psycopg",),

@@ -29,8 +29,9 @@ FIRST_KEYS = {
         *("budget_levels", "adaptive"),
     },
 }
-# What a result does not depend on: how its file was written, where its data lies, what it computes on, who keeps books.
-IRRELEVANT = {"Config": {"format", "ledger"}, "Federation": {"data"}, "Training": {"device", "workers"}}
+# What a result does not depend on: how its file was written, where its data lies, what it computes on, who
+# keeps books, and where one's own modules are.
+IRRELEVANT = {"Config": {"format", "ledger", "code"}, "Federation": {"data"}, "Training": {"device", "workers"}}
 
 
 def config_digest(config: Config) -> str:

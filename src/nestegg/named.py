@@ -54,3 +54,13 @@ def load_object(field: str, text: str, folder: Path | str | None = None) -> Call
     if not callable(found):
         raise InputError(f"{field} = {text!r} must be a class or a function, not {type(found).__name__}.")
     return found  # type: ignore[no-any-return]
+
+
+def called(field: str, text: str, folder: Path | str | None, *arguments: Any) -> Any:
+    """Import a function by "module:function" and call it; whatever it raises is one sentence."""
+    function = load_object(field, text, folder)
+    try:
+        return function(*arguments)
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": .")
+        raise InputError(f"{field} = {text!r} raised {reason}.") from error

@@ -40,7 +40,7 @@ class Randomness:
     seed: int = 0
     reproducible: bool = False
 
-    def stream(self, purpose: Purpose, round_: int = 0, client: int = SERVER) -> np.random.Generator:
+    def stream(self, purpose: Purpose, round_: int = 0, *, client: int = SERVER) -> np.random.Generator:
         """The stream for one purpose, round and client (or the server)."""
         if purpose in _SECRET and not self.reproducible:
             return np.random.Generator(randomgen.AESCounter(np.random.SeedSequence()))

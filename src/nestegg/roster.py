@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
-from nestegg.config import PLANNER_KEYS, Config, GroupTable, Privacy, reads
+from nestegg.config import PLANNER_KEYS, Config, GroupTable, Privacy, changed, is_own, reads
 from nestegg.curves import CURVES
 from nestegg.errors import InputError
 from nestegg.named import load_object
+from nestegg.own import own_names
 from nestegg.planning import (
     COMPARED,
     Budget,
@@ -41,19 +42,36 @@ class Roster(NamedTuple):
 
 def make_groups(config: Config) -> tuple[Group, ...]:
     """The groups that a configuration describes, each with a number of clients."""
+    if config.federation.clients is None and is_own(config.federation.dataset):
+        return make_roster(config).groups  # which counts the clients in the data
     return _read_groups(config)[0]
 
 
-def make_roster(config: Config) -> Roster:
-    """The groups and everybody in them, by the names in the file of budgets or as client-1, client-2 and so on."""
+def make_roster(config: Config, names: Sequence[str] | None = None) -> Roster:
+    """The groups and everybody in them.
+
+    Clients are called as in their own data or in the file of budgets, and client-1, client-2 and so on without either.
+    Groups without a file take clients of the data by a permutation that follows from the seed.
+
+    Args:
+        config: what describes them.
+        names: of the clients in their own data, where that is open already.
+    """
+    if names is None:
+        names = own_names(config)
+    if names is not None:
+        config = _counted(config, names)
     groups, file = _read_groups(config)
     if file is None:
         own = [table.epsilon for table, count in _with_counts(config) for _ in range(count)]
-        return Roster(groups, tuple(f"client-{i}" for i in range(1, len(own) + 1)), _budgets(own, config))
-    clients, member = file
+        clients = _default_names(len(own)) if names is None else _permuted(names, config.training.seed)
+        return Roster(groups, clients, _budgets(own, config))
+    budgets, member = file
     order = member.argsort(kind="stable")
-    names = tuple(clients.client[i] for i in order)
-    return Roster(groups, names, _budgets(clients.epsilon[order].tolist(), config))
+    clients = tuple(budgets.client[i] for i in order)
+    if names is not None:
+        clients = tuple(names[i] for i in _joined(clients, names))
+    return Roster(groups, clients, _budgets(budgets.epsilon[order].tolist(), config))
 
 
 def make_plan(config: Config) -> Plan:
@@ -68,6 +86,33 @@ def make_plan(config: Config) -> Plan:
         clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
         clip_scale=_clip_scale(config),
     )
+
+
+def _default_names(clients: int) -> tuple[str, ...]:
+    return tuple(f"client-{number}" for number in range(1, clients + 1))
+
+
+def _counted(config: Config, names: Sequence[str]) -> Config:
+    """The configuration with the number of clients in their own data, unless a file of budgets counts them, too."""
+    clients = config.federation.clients
+    if clients not in (None, len(names)):
+        raise InputError(f"federation.clients = {clients} must be the number of clients in the data, {len(names)}.")
+    return config if config.privacy.budgets_file is not None else changed(config, "federation", clients=len(names))
+
+
+def _joined(budgets: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Where everybody with a budget is among those with data."""
+    from nestegg.data.sources import joined  # which takes torch to import
+
+    return [int(place) for place in joined(budgets, names)]
+
+
+def _permuted(names: Sequence[str], seed: int) -> tuple[str, ...]:
+    """Names in an order that follows from the seed, so that groups are as random as a partition is."""
+    from nestegg.randomness import Purpose, Randomness
+
+    order = Randomness(seed, reproducible=True).stream(Purpose.PARTITION).permutation(len(names))
+    return tuple(names[i] for i in order.tolist())
 
 
 def with_method(config: Config, name: str) -> Config:
@@ -98,7 +143,7 @@ def _method(config: Config) -> str | Planner:
     privacy = config.privacy
     method = known_method("privacy.method", privacy.method)
     if method.planner is None:
-        kind = load_object("privacy.method", privacy.method, getattr(config, "code", None))
+        kind = load_object("privacy.method", privacy.method, config.code)
         return planner_with("privacy.planner", kind, privacy.planner)
     if privacy.planner:
         return planner_with("privacy.planner", type(method.planner), privacy.planner)

@@ -47,20 +47,19 @@ class Source(Protocol):
         """Samples of each client, in the order of names, if they are known without loading any."""
 
     def load(self, name: str) -> Any:
-        """Return a client's (inputs, targets), or its dataset of pairs; a client for whom this raises counts as zero."""
+        """Return a client's (inputs, targets) or dataset of pairs; a client for whom this raises counts as zero."""
 
     def fingerprint(self) -> bytes:
-        """Return bytes that change with anybody's data, as far as can be told cheaply; they are only used under a key."""
+        """Return bytes that change with anybody's data, as far as can be told cheaply.
+
+        They are secret, and only used under a key.
+        """
 
 
 class MappingSource:
     """Clients in a mapping of names to pairs of tensors or arrays, datasets of pairs, or functions that return these.
 
     Example:
-        >>> source = MappingSource({"ada": (torch.zeros(3, 2), torch.tensor([0, 1, 1])), "bob": (np.ones((1, 2)), [1])})
-        Traceback (most recent call last):
-        nestegg.errors.InputError: clients['bob'] must be a pair of tensors or arrays, a dataset of pairs, or a function \
-without arguments that returns one of these.
         >>> source = MappingSource({"ada": (torch.zeros(3, 2), torch.tensor([0, 1, 1]))})
         >>> source.names, source.sizes
         (('ada',), array([3]))
@@ -95,7 +94,7 @@ without arguments that returns one of these.
             digest.update(repr((name, type(value).__qualname__, length)).encode())
             for tensor in map(torch.as_tensor, tensors):
                 digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
-                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         return digest.digest()
 
 

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from nestegg.checks import one_of, rate, whole
 from nestegg.errors import InputError
+from nestegg.models import NETWORKS
 from nestegg.planning import COMPARED
-from nestegg.runs.task import NETWORKS
 from nestegg.schema import Section, read, read_toml
 
 FOLDER = Path(__file__).parent / "paper"

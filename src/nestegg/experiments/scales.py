@@ -9,8 +9,8 @@ from nestegg.checks import one_of
 from nestegg.comparison import variant
 from nestegg.config import Adaptive, Config, Federation, GroupTable, Model, Privacy, Training
 from nestegg.experiments.definition import Setting
+from nestegg.models import NETWORKS
 from nestegg.planning import COMPARED
-from nestegg.runs.task import NETWORKS
 
 SCALES = ("full", "cpu", "smoke")
 SHARES = (0.34, 0.43, 0.23)  # of the clients in groups 1, 2 and 3

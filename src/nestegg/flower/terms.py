@@ -186,6 +186,21 @@ def own_plan(plan: Plan, group: str) -> Plan:
     return replace(plan, groups=(alone,))
 
 
-def constant_scale(rounds: int, scale: Sequence[float] | None) -> tuple[float, ...]:
-    """A factor a round, 1 by default."""
-    return (1.0,) * rounds if scale is None else tuple(float(factor) for factor in scale)
+@dataclass(frozen=True)
+class Sharing:
+    """How a plan applies to updates: how they are clipped, and how clients share the noise.
+
+    Attributes:
+        clipping: per-layer or flat.
+        colluders: clients against whose joint knowledge of their own noise the guarantee shall hold.
+        clip_scale: a factor a round for clip norms and noise, such as a learning rate, 1 by default; see `Terms`.
+    """
+
+    clipping: str = "per-layer"
+    colluders: int = 0
+    clip_scale: Sequence[float] | None = None
+
+    def terms(self, run: str, plan: Plan, *, note: str | None = None) -> Terms:
+        """Return the terms of a run by a plan."""
+        scale = (1.0,) * plan.rounds if self.clip_scale is None else tuple(map(float, self.clip_scale))
+        return Terms(run, plan, self.clipping, self.colluders, scale, note)

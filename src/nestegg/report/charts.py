@@ -35,10 +35,13 @@ class Picture:
     definition: dict[str, Any]
 
 
-def accuracy_chart(rounds: Sequence[dict[str, Any]]) -> alt.Chart:
-    """How good does the model become? Test accuracy, round by round."""
-    rows = [{"round": line["round"], "accuracy": line["accuracy"]} for line in rounds]
-    return lines(rows, "accuracy", "test accuracy, %", "How good does the model become?")
+def quality_chart(rounds: Sequence[dict[str, Any]]) -> dict[str, alt.Chart]:
+    """How good does the model become? Test accuracy, round by round, or else test loss; nothing without test data."""
+    for value, label in (("accuracy", "test accuracy, %"), ("loss", "test loss")):
+        rows = [{"round": line["round"], value: line[value]} for line in rounds if line.get(value) is not None]
+        if rows:
+            return {value: lines(rows, value, label, "How good does the model become?")}
+    return {}
 
 
 def spending_chart(plan: Plan) -> alt.Chart:

@@ -95,7 +95,7 @@ class LoopEngine:
                 torch.random.fork_rng(devices=[]),
                 _deterministic(self.weights.device.type),
             ):  # for dropout and the like
-                torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, key).integers(2**63)))
+                torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, client=key).integers(2**63)))
                 self._train_on(x, y, plan, rate)
         except Exception:
             self._renew()

@@ -88,6 +88,17 @@ class Federation:
         self.workers = Workers(self.engine, count, self.layout.size)
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
 
+    def by(self, plan: Plan) -> Federation:
+        """Return this federation by another plan for the same groups, such as one made anew for what is left."""
+        if plan.digest == self.plan.digest:
+            return self
+        check_plan(plan)
+        self.mechanics.check(plan)
+        other = copy.copy(self)
+        other.plan = plan
+        other._check_lattices()
+        return other
+
     def start(self) -> State:
         """Return the state before the first round."""
         vector = self.layout.flatten(self.model)
@@ -179,7 +190,7 @@ class Federation:
         yield from self.clients.fingerprint()
         if self.test is not None:
             yield from (self.test.inputs, self.test.targets)
-        yield self.layout.flatten(self.model)
+        yield from self.model.state_dict().values()  # also what is frozen
 
     @cached_property
     def _probe(self) -> nn.Module:

@@ -1,0 +1,126 @@
+"""Tables in which the rows of every client lie together, in memory or in files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import weakref
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nestegg.data.names import Names
+
+Positions = NDArray[np.int64]
+
+
+class Rows(Protocol):
+    """The rows of a table: inputs or targets."""
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the rows."""
+
+    def read(self, starts: Positions, sizes: Positions) -> NDArray[Any]:
+        """Return a new array of some runs of rows, one after the other."""
+
+
+class ArrayRows:
+    """Rows in memory."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the rows."""
+        return hashlib.sha256(raw(self._array)).hexdigest()
+
+    def read(self, starts: Positions, sizes: Positions) -> NDArray[Any]:
+        """Return a new array of some runs of rows, one after the other."""
+        befores = np.cumsum(sizes) - sizes
+        taken: NDArray[Any] = self._array[np.repeat(starts - befores, sizes) + np.arange(sizes.sum())]
+        return taken
+
+
+class FileRows:
+    """Rows in a .npy file that is not mapped into memory, so that what was read once takes none.
+
+    Reads are by offset: threads and forked processes share one open file. It stays readable when it is deleted.
+    """
+
+    def __init__(self, path: Path, digest: str) -> None:
+        self.digest = digest
+        mapped = np.load(path, mmap_mode="r")  # which also checks that the file is as long as it says
+        self.rows, self._shape, self._dtype, self._begin = len(mapped), mapped.shape[1:], mapped.dtype, mapped.offset
+        self._file = os.open(path, os.O_RDONLY)
+        weakref.finalize(self, os.close, self._file)
+
+    def read(self, starts: Positions, sizes: Positions) -> NDArray[Any]:
+        """Return a new array of some runs of rows, one after the other."""
+        rows = np.empty((int(sizes.sum()), *self._shape), self._dtype)
+        if not rows.size:
+            return rows
+        width = rows.nbytes // len(rows)
+        runs = list(zip((self._begin + width * starts).tolist(), (width * sizes).tolist(), strict=True))
+        for offset, length in runs if hasattr(os, "posix_fadvise") else ():
+            os.posix_fadvise(self._file, offset, length, os.POSIX_FADV_WILLNEED)  # a disk finds them side by side
+        target, at = raw(rows), 0
+        for offset, length in runs:
+            end = at + length
+            while at < end:
+                read = os.preadv(self._file, [target[at:end]], offset + length - (end - at))
+                if not read:
+                    raise OSError("a file of an index was cut short")
+                at += read
+        return rows
+
+
+class TableSource:
+    """Clients who are rows of a table; what `from_frame`, `from_parquet` and `from_hugging_face` return.
+
+    Attributes:
+        names: all clients: texts sorted by code points, whole numbers by value.
+    """
+
+    def __init__(self, names: Names, ends: Positions, inputs: Rows, targets: Rows) -> None:
+        self.names, self._ends, self._inputs, self._targets = names, ends, inputs, targets
+
+    @property
+    def sizes(self) -> Positions:
+        """Samples of each client."""
+        return np.diff(self._ends, prepend=0)
+
+    def load(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return a client's inputs and targets, in the order of its rows in the table."""
+        return self.load_rows(np.array([self.names.position(name)]))[:2]
+
+    def load_rows(self, positions: Positions) -> tuple[Tensor, Tensor, Positions]:
+        """Return inputs and targets of some clients, one after the other, and how many are whose.
+
+        Example:
+            >>> names = Names(np.frombuffer(b"adabob", np.uint8), np.array([3, 6]))
+            >>> inputs, targets = ArrayRows(np.eye(3, dtype=np.float32)), ArrayRows(np.array([7, 8, 9]))
+            >>> TableSource(names, np.array([1, 3]), inputs, targets).load_rows(np.array([1, 0]))[1:]
+            (tensor([8, 9, 7]), array([2, 1]))
+        """
+        starts = np.where(positions > 0, self._ends[positions - 1], 0)
+        sizes = self._ends[positions] - starts
+        inputs, targets = (torch.from_numpy(rows.read(starts, sizes)) for rows in (self._inputs, self._targets))
+        return inputs, targets, sizes
+
+    def fingerprint(self) -> bytes:
+        """Return a digest of everybody's name and rows."""
+        digest = hashlib.sha256(f"{self._inputs.digest} {self._targets.digest} ".encode())
+        for part in (self.names.text, self.names.ends, self._ends):
+            digest.update(raw(part))
+        return digest.digest()
+
+
+def raw(array: NDArray[Any]) -> memoryview:
+    """Return the bytes of an array, without a copy if it is contiguous."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
