@@ -27,10 +27,12 @@ from nestegg.roster import make_plan
 from nestegg.runs import start_run
 from nestegg.training import RoundReport
 
-from .conftest import Run
+from .callbacks import EachRound
+from .conftest import ANY_LENGTH, Run
 from .examples import slow
 from .oracles import epsilon_from_rdp
 from .test_consistency import FORGED
+from .test_plan_file import HARMLESS, MUTATIONS, digest_of
 
 PAGE = (Path(__file__).parent.parent / "docs" / "your-own-schedule.md").read_text()
 PYTHON, TOML = (re.findall(rf"```{kind}\n(.*?)```", PAGE, flags=re.DOTALL) for kind in ("python", "toml"))
@@ -107,7 +109,7 @@ class Plain:
 number = 7
 '''
 GROUPS = [Group("strict", 30, Budget(4.0)), Group("open", 20, Budget(8.0))]
-STEPS, RAMP = "my_schedules:Steps", "my_schedules:Ramp"
+STEPS = "my_schedules:Steps"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -219,6 +221,19 @@ def test_a_forged_plan_is_refused(name: str) -> None:
     check_plan(made)
     with pytest.raises(InputError, match=r"^plan[.:]"):
         check_plan(FORGED[name](made))
+
+
+@pytest.mark.parametrize(
+    "name", sorted(MUTATIONS.keys() - HARMLESS - {"another transition"})
+)  # on which no rate depends
+def test_a_mutated_plan_with_a_forged_digest_is_caught(name: str) -> None:
+    made = plan(ANY_LENGTH, 6, method=own("Ramp", weights=(1.0, 2.0, 3.0)))
+    content = made.to_dict()
+    content["groups"][2]["epsilon_spent_pld"] = judged(made).groups[2].epsilon_spent_pld
+    MUTATIONS[name](content)
+    content["digest"] = digest_of(content)
+    with pytest.raises((VerificationError, InputError)):
+        parse_plan(json.dumps(content), "the plan").verify()
 
 
 def test_parameters_are_part_of_the_plan() -> None:
@@ -341,7 +356,7 @@ def test_a_rest_that_fails_is_a_sentence() -> None:
 def test_a_ledger_keeps_and_replans_it(tmp_path: Path) -> None:
     made = plan([Group("all", 2, Budget(4.0))], 4, method=own("Steps", at=2), spending_rate=1.0, accountant="renyi")
     with Ledger(tmp_path / "ledger.db") as ledger:
-        books = ledger.begin("monday", made, ["ada", "bob"], [Budget(6.0), Budget(6.0)])
+        books = ledger.begin("monday", made, ["ada", "bob"], unknown=[Budget(6.0), Budget(6.0)])
         new = books.replan()
         new.verify()
         assert new.method == STEPS
@@ -372,12 +387,17 @@ def test_plan_verify_run_resume_and_report_by_name(run: Run, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_compare_and_replan_by_name(run: Run, tmp_path: Path) -> None:
-    config, folder = small(tmp_path, more="[privacy.planner]\nat = 2\nshare = 0.25"), tmp_path / "run"
-    compared = run("compare", config, "--methods", f"fedavg,{STEPS},{RAMP}", "--seeds", 1, "--out", tmp_path / "c")
+def test_compare_and_replan_by_name(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module lies beside the configuration, and nowhere else."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside.py").write_text(PYTHON[0] + MORE)
+    steps, ramp = "beside:Steps", "beside:Ramp"
+    config, folder = small(tmp_path, steps, "[privacy.planner]\nat = 2\nshare = 0.25"), tmp_path / "run"
+    methods = ("--methods", f"{steps},{ramp}", "--seeds", 1, "--jobs", 1)
+    compared = run("compare", config, *methods, "--out", tmp_path / "c")
     assert compared.code == 0, compared.err
-    assert re.search(r"my_schedules:Ramp +\d", compared.out)
-    plans = {name: load_plan(tmp_path / "c" / f"my_schedules.{name}-0" / "plan.json") for name in ("Steps", "Ramp")}
+    assert re.search(r"beside:Ramp +\d", compared.out)
+    plans = {name: load_plan(tmp_path / "c" / f"beside.{name}-0" / "plan.json") for name in ("Steps", "Ramp")}
     assert plans["Steps"].parameters == {"at": 2, "share": 0.25}  # the configured method keeps its parameters
     assert plans["Ramp"].parameters == {"low": 0.2, "weights": [1.0, 2.0]}
 
@@ -386,10 +406,12 @@ def test_compare_and_replan_by_name(run: Run, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(StoppedError):
-        start_run(load_config(config), folder, stop)
+        start_run(load_config(config), folder, callbacks=[EachRound(stop)])
+    sys.path.remove(str(tmp_path))
+    del sys.modules["beside"]
     assert run("ledger", "replan", folder).code == 0
     assert run("run", "--resume", folder).code == 0
-    assert load_plan(folder / "plan.json").method == STEPS
+    assert load_plan(folder / "plan.json").method == steps
     assert len((folder / "rounds.jsonl").read_text().splitlines()) == 4
 
 

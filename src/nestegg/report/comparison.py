@@ -91,9 +91,9 @@ def _page(curves: Curves, dataset: str, first_seed: int, note: str | None, pictu
     parts = [
         Part(
             "Final accuracy",
-            f"{as_html(HEADS, final_rows(curves), method_colours(curves))}<p>Test accuracy in percent on public data after the last "
-            "round; mean and standard deviation over the seeds, and the difference of means to training without "
-            "noise.</p>",
+            f"{as_html(HEADS, final_rows(curves), method_colours(curves))}"
+            "<p>Test accuracy in percent on public data after the last round; mean and standard deviation over the "
+            "seeds, and the difference of means to training without noise.</p>",
         ),
         Part("Accuracy over the rounds", f"<p>Mean over the seeds.{band}</p>", [picture]),
     ]
