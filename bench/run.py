@@ -24,10 +24,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from nestegg import Budget, Group, plan
+from nestegg import Budget, Group, SpendAsYouGo, plan
 from nestegg.accounting import ORDERS, rdp
 from nestegg.planning import judged
-from nestegg.planning.clients import bucket, read_clients
+from nestegg.planning.clients import read_clients
+from nestegg.planning.levels import bucket
 
 PAPER = [
     Group("strict", 34, Budget(10.0), saving_rate=0.5, transition=13),
@@ -74,7 +75,7 @@ def paper_plan() -> list[Line]:
             )
             calls.append(time.perf_counter() - start)
     naive = statistics.mean(calls) * 100 * 25
-    paper = seconds(lambda: plan(PAPER, 25, composition="paper"), 5)
+    paper = seconds(lambda: plan(PAPER, 25, method=SpendAsYouGo("paper")), 5)
     pld = seconds(lambda: plan(PAPER, 25, accountant="pld"), 1)
     return [
         (

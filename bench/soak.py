@@ -27,7 +27,7 @@ from nestegg.config import load_config
 from nestegg.ledger import Ledger, books
 from nestegg.mechanism import Lattice
 from nestegg.runs import folder as files
-from nestegg.training import RoundReport, loop, workers
+from nestegg.training import Callback, RoundReport, State, loop, workers
 
 CONFIG = """
 [federation]
@@ -144,15 +144,16 @@ def _train(home: Path, moment: tuple[str, bool, int] | None) -> NoReturn:
         setattr(owner, name, probe(step, getattr(owner, name)))
     report.write_report = lambda *_, **__: None  # charts take long and come after everything
 
-    def out(report: RoundReport) -> None:
-        saved = files.RunFolder(home / "run").load_checkpoint()
-        tell(f"out {report.round} {saved.digest if saved else ''}")
+    class Out(Callback):
+        def on_round(self, state: State, report: RoundReport) -> None:
+            saved = files.RunFolder(home / "run").load_checkpoint()
+            tell(f"out {report.round} {saved.digest if saved else ''}")
 
     try:
         if (home / "run").exists():
-            runs.resume_run(home / "run", out)
+            runs.resume_run(home / "run", callbacks=[Out()])
         else:
-            runs.start_run(load_config(home / "config.toml"), home / "run", out)
+            runs.start_run(load_config(home / "config.toml"), home / "run", callbacks=[Out()])
         code = 0
     except BaseException as error:
         os.write(2, repr(error).encode())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from nestegg import Budget, Group, Plan, plan
+from nestegg import Budget, Charge, Group, Plan, SpendAsYouGo, plan
 from nestegg.cli import main
 from nestegg.data import load_dataset, partition
 from nestegg.training import kernel
@@ -38,14 +38,19 @@ GROUPS = (
 ANY_LENGTH = tuple(replace(group, transition=None) for group in GROUPS)  # saving until the middle of any training
 
 
+def with_history(groups: Sequence[Group], history: Mapping[str, Sequence[Charge]]) -> list[Group]:
+    """The groups with what they have already spent, by name."""
+    return [replace(group, already_spent=tuple(history.get(group.name, ()))) for group in groups]
+
+
 @pytest.fixture(scope="session")
 def exact() -> Plan:
-    return plan(GROUPS, rounds=25)
+    return plan(GROUPS, rounds=25, clip_norm=250.0)
 
 
 @pytest.fixture(scope="session")
 def paper() -> Plan:
-    return plan(GROUPS, rounds=25, composition="paper")
+    return plan(GROUPS, rounds=25, method=SpendAsYouGo("paper"), clip_norm=250.0)
 
 
 class Result(NamedTuple):

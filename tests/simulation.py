@@ -21,8 +21,8 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 import nestegg
-from nestegg import Budget, Group, LocalTraining, Mechanics
-from nestegg.flower import Account, PlannedStrategy, private_client_app
+from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Performance
+from nestegg.flower import Account, Enrolling, PlannedStrategy, Sharing, private_client_app
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training.local import batches
 
@@ -52,7 +52,7 @@ def data_of(client: int) -> tuple[Tensor, Tensor]:
 
 
 def noise(context: Context, round_: int) -> np.random.Generator:
-    return RANDOMNESS.stream(Purpose.NOISE, round_, int(context.node_config["partition-id"]))
+    return RANDOMNESS.stream(Purpose.NOISE, round_, client=int(context.node_config["partition-id"]))
 
 
 def make_client_app(folder: str) -> ClientApp:
@@ -80,16 +80,10 @@ def make_client_app(folder: str) -> ClientApp:
 
 
 def main(folder: str) -> None:
+    data = [data_of(client) for client in range(CLIENTS)]
+    mechanics, performance = Mechanics(randomness=RANDOMNESS), Performance("loop", workers=1)
     model, _ = nestegg.train(
-        PLAN,
-        make_model(),
-        [data_of(client) for client in range(CLIENTS)],
-        training=TRAINING,
-        mechanics=Mechanics(),
-        seed=SEED,
-        reproducible=True,
-        engine="loop",
-        workers=1,
+        Federation(PLAN, make_model(), data, local=TRAINING, mechanics=mechanics, performance=performance)
     )
     np.save(Path(folder, "simulator.npy"), nn.utils.parameters_to_vector(model.parameters()).detach().numpy())
 
@@ -100,8 +94,8 @@ def main(folder: str) -> None:
         strategy = PlannedStrategy(
             PLAN,
             Path(folder, "run"),
-            identity="partition-id",
-            clip_scale=[TRAINING.rate(t, ROUNDS) for t in range(1, ROUNDS + 1)],
+            enrolling=Enrolling(identity="partition-id"),
+            sharing=Sharing(clip_scale=TRAINING.rates(ROUNDS)),
             randomness=RANDOMNESS,
         )
         result = strategy.start(grid, ArrayRecord(make_model().state_dict()))

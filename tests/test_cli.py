@@ -97,13 +97,13 @@ def test_a_changed_plan_fails_to_verify_with_exit_code_1(run: Run, tmp_path: Pat
 def test_compare_shows_three_planners(run: Run, tmp_path: Path) -> None:
     result = run("plan", config(tmp_path, SHORT), "--compare")
     assert result.code == 0
-    rows = re.findall(r"^.{8} +(uniform|paper|exact) +\d", result.out, flags=re.MULTILINE)
-    assert rows == ["uniform", "paper", "exact"] * 3
+    rows = re.findall(r"^.{8} +(idp-fedavg|paper|exact) +\d", result.out, flags=re.MULTILINE)
+    assert rows == ["idp-fedavg", "paper", "exact"] * 3
     assert "What exact composition changes in the spending rounds" in result.out
     assert "· uniform spending" in result.out
     assert max(map(len, result.out.splitlines())) <= 80
     together = json.loads(run("plan", config(tmp_path, SHORT), "--compare", "--json").out)
-    assert list(together) == ["uniform", "paper", "exact"]
+    assert list(together) == ["idp-fedavg", "paper", "exact"]
     assert together["paper"]["composition"] == "paper"
 
 
@@ -304,9 +304,9 @@ def test_words_of_a_configuration_are_those_of_training() -> None:
     from nestegg.config import CHOICES
     from nestegg.data.partition import PARTITIONS
     from nestegg.mechanism import CLIPPINGS
-    from nestegg.training.engines import ENGINES
-    from nestegg.training.local import PRECISIONS, SCHEDULES
-    from nestegg.training.loop import CLIP_UNITS
+    from nestegg.training.local import SCHEDULES
+    from nestegg.training.mechanics import CLIP_UNITS
+    from nestegg.training.performance import ENGINES, PRECISIONS
 
     known = (PARTITIONS, SCHEDULES, PRECISIONS, ENGINES, CLIPPINGS, CLIP_UNITS)
     assert tuple(map(tuple, CHOICES.values())) == tuple(map(tuple, known))

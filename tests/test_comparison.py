@@ -23,6 +23,7 @@ from nestegg.runs import start_run
 from nestegg.training import RoundReport
 
 from .browser import find_browser, visit
+from .callbacks import EachRound
 from .conftest import Run
 from .test_runs import config
 
@@ -92,7 +93,9 @@ def test_a_comparison_goes_on_with_what_is_missing(tmp_path: Path, whole: Path) 
             raise KeyboardInterrupt
 
     with pytest.raises(StoppedError):
-        start_run(variant(settings, "exact", 1), tmp_path / "c" / "exact-1", stop)  # ... and one stopped half-way
+        start_run(
+            variant(settings, "exact", 1), tmp_path / "c" / "exact-1", callbacks=[EachRound(stop)]
+        )  # ... and one stopped half-way
     seen: list[tuple[str, int]] = []
     Comparison(settings, METHODS.split(","), 2, tmp_path / "c").run(1, lambda name, seed, _: seen.append((name, seed)))
     assert len(seen) == 6

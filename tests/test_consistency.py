@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, plan, train
+from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, plan
 from nestegg.flower.terms import Terms, own_plan
 from nestegg.ledger import Ledger
 from nestegg.planning import Standing, check_plan, replanned
@@ -20,6 +20,7 @@ from nestegg.planning.consistency import clip_norms
 from nestegg.planning.judge import epsilons
 from nestegg.planning.plan_file import parse_plan
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics
+from tests.federations import assembled, trained
 
 from .grid import small_plan
 
@@ -47,7 +48,7 @@ def group(made: Plan, **changes: Any) -> Plan:
 
 
 def before(q: float, sigma: float, rounds: float) -> Callable[[Plan], Plan]:
-    return lambda made: first(made, already_spent=(Charge(q, sigma, rounds),))  # type: ignore[arg-type]
+    return lambda made: group(made, already_spent=(Charge(q, sigma, rounds),))  # type: ignore[arg-type]
 
 
 def scaled(made: Plan, sigma: float, norm: float) -> Plan:
@@ -124,9 +125,9 @@ def test_everybody_who_takes_a_plan_refuses_it(name: str, tmp_path: Path) -> Non
     with pytest.raises(VerificationError, match="must be"):
         forged.verify()
     with pytest.raises(InputError, match="must be"):
-        train(forged, nn.Linear(3, 2), CLIENTS)
+        trained(forged, nn.Linear(3, 2), CLIENTS)
     with Ledger(tmp_path / "ledger.db") as ledger, pytest.raises(InputError, match="must be"):
-        ledger.begin("monday", forged, ["ada", "bob", "eve"], [Budget(10.0)] * 3)
+        ledger.begin("monday", forged, ["ada", "bob", "eve"], unknown=[Budget(10.0)] * 3)
     with pytest.raises(InputError, match="must be"):
         Terms("monday", forged, "flat", 0, (1.0,) * forged.rounds)
 
@@ -136,7 +137,7 @@ def test_what_was_never_spent_buys_nothing() -> None:
     made = plan([Group("all", 10, Budget(100.0))], 10)
     (one,) = made.groups
     back = Charge(one.sampling_rate[0], one.noise_multiplier[0], -9)
-    poorer = replace(made, groups=(replace(one, group=Group("all", 10, Budget(60.0), 0.9, 1), already_spent=(back,)),))
+    poorer = group(made, budget=Budget(60.0), already_spent=(back,))
     stated = tuple(np.maximum(epsilons(poorer, poorer.groups[0]), 0.0).tolist())
     forged = replace(poorer, groups=(replace(poorer.groups[0], epsilon_spent=stated),))
     with pytest.raises(VerificationError, match=r"already_spent: .*-9.* must be"):
@@ -152,14 +153,14 @@ def test_a_file_with_noise_beyond_all_charges_is_refused_in_a_sentence() -> None
 def test_a_ledger_puts_no_such_plan_in_force(tmp_path: Path) -> None:
     """A re-plan comes from within, yet is checked like any other."""
     with Ledger(tmp_path / "ledger.db") as ledger:
-        books = ledger.begin("monday", PLAN, ["ada", "bob", "eve"], [Budget(40.0)] * 3)
+        books = ledger.begin("monday", PLAN, ["ada", "bob", "eve"], unknown=[Budget(40.0)] * 3)
         with pytest.raises(InputError, match="clip_norm"):
             books._put_in_force(replace(PLAN, clip_norm=1.0), 0)
 
 
 def federation(made: Plan, learning_rate: float, unit: str = "gradient", **options: Any) -> Federation:
-    training = LocalTraining(learning_rate=learning_rate)
-    return Federation(made, nn.Linear(3, 2), CLIENTS, training, Mechanics(clip_unit=unit), **options)
+    local, mechanics = LocalTraining(learning_rate=learning_rate), Mechanics(clip_unit=unit)
+    return assembled(made, nn.Linear(3, 2), CLIENTS, local=local, mechanics=mechanics, **options)
 
 
 @pytest.mark.parametrize("method", ["idp-fedavg", "adaptive-clipping"])

@@ -19,6 +19,7 @@ from nestegg.ledger import Ledger
 from nestegg.runs import resume_run, start_run
 from nestegg.training import RoundReport
 
+from .callbacks import EachRound
 from .power import durable
 
 ROOT = Path(__file__).parent.parent
@@ -113,7 +114,7 @@ def test_servers_that_share_clients_cannot_spend_the_same_budget(url: str) -> No
 def test_two_processes_at_one_run_release_every_round_once(url: str) -> None:
     names = [f"client {i}" for i in range(5)]
     with Ledger(url) as ledger:
-        books = ledger.begin("a", plan([Group("all", 5, Budget(3.0))], 30), names, [Budget(3.0)] * 5)
+        books = ledger.begin("a", plan([Group("all", 5, Budget(3.0))], 30), names, unknown=[Budget(3.0)] * 5)
         assert sum(race(url, ["a", "a"])) == 30
         assert books.state.done == 30
         assert ledger.account("client 0").parts[0].rounds == 30
@@ -192,7 +193,7 @@ def test_a_full_disk_stops_a_run_before_it_releases_anything(small_disk: Path, t
                     pass
 
     with pytest.raises(StoppedError, match=r"(disk is full|disk I/O error).*The run can go on: nestegg run --resume"):
-        start_run(settings, tmp_path / "run", fill)
+        start_run(settings, tmp_path / "run", callbacks=[EachRound(fill)])
     assert len((tmp_path / "run" / "rounds.jsonl").read_text().splitlines()) == 2
     ballast.unlink()
     assert _finishes(tmp_path / "run", url)
@@ -201,7 +202,7 @@ def test_a_full_disk_stops_a_run_before_it_releases_anything(small_disk: Path, t
 def test_a_read_only_ledger_refuses_a_run_which_then_goes_on(small_disk: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{small_disk / 'ledger.db'}"
     with pytest.raises(StoppedError, match="It was interrupted"):
-        start_run(load_config(config(tmp_path, url)), tmp_path / "run", interrupt)
+        start_run(load_config(config(tmp_path, url)), tmp_path / "run", callbacks=[EachRound(interrupt)])
     assert _mount("-o", "remount,ro", small_disk) == 0
     with pytest.raises(InputError, match=r"ledger\.db cannot be used: .*(readonly|unable to open)"):
         resume_run(tmp_path / "run")
@@ -221,7 +222,7 @@ def test_a_database_that_goes_away_and_comes_back(postgres: Any, tmp_path: Path)
 
     try:
         with pytest.raises(StoppedError, match="The run can go on: nestegg run --resume"):
-            start_run(load_config(config(tmp_path, url)), tmp_path / "run", stop)
+            start_run(load_config(config(tmp_path, url)), tmp_path / "run", callbacks=[EachRound(stop)])
         with pytest.raises(InputError, match="cannot be used: connection"):
             resume_run(tmp_path / "run")
     finally:
@@ -234,7 +235,7 @@ def test_a_corrupted_page_stops_a_run_and_a_backup_heals_it(tmp_path: Path) -> N
     path, backup = tmp_path / "ledger.db", tmp_path / "backup.db"
     url = f"sqlite:///{path}"
     with pytest.raises(StoppedError, match="It was interrupted"):
-        start_run(load_config(config(tmp_path, url)), tmp_path / "run", interrupt)
+        start_run(load_config(config(tmp_path, url)), tmp_path / "run", callbacks=[EachRound(interrupt)])
     with Ledger(url, read_only=True) as ledger:
         ledger.backup(backup)
     whole = path.read_bytes()

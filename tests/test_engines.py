@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -12,16 +13,17 @@ import pytest
 import torch
 from torch import nn
 
-from nestegg import Budget, Group, InputError, LocalTraining, plan, train
+from nestegg import Budget, Evaluation, Group, InputError, LocalTraining, Performance, plan
 from nestegg.mechanism import Layout
 from nestegg.models import make_model
 from nestegg.randomness import Randomness
 from nestegg.training import engines, kernel
+from nestegg.training.clients import ClientsInMemory
 from nestegg.training.dense import is_dense
 from nestegg.training.engines import make_engine
 from nestegg.training.local import batches, default_loss
-from nestegg.training.samples import as_samples
 from nestegg.training.workers import Clipping, Engine, Workers, one_thread
+from tests.federations import trained
 
 from .federations import DENSE, ENGINES, GROUPS, TRAINING, federation
 
@@ -60,8 +62,8 @@ def test_engines_agree_on_any_widths(units: Any, sizes: Any, batch: int, between
     clients = [(torch.randn(n, units[0]), torch.randint(0, max(units[-1], 2), (n,))) for n in sizes]
     training, randomness = LocalTraining(3, batch, 0.1), Randomness(1, True)
     start = Layout.of(model).flatten(model)
-    loop, _ = make_engine("loop", model, clients, training, randomness)
-    dense, _ = make_engine(engine, model, clients, training, randomness)
+    parts = (model, ClientsInMemory(clients), training, randomness)
+    loop, dense = (make_engine(Performance(name), *parts)[0] for name in ("loop", engine))
     together = sorted(range(len(sizes)), key=lambda n: -sizes[n])
     updates = dense.train_block(start, together, 4, 0.1)
     for client, update in zip(together, updates, strict=True):
@@ -93,7 +95,7 @@ class Remembered:
 
     def __init__(self, engine: Engine, alone: list[torch.Tensor]) -> None:
         self.instruction_set: str | None = None
-        self.name, self.blocks, self.alone = "remembered", engine.blocks, alone
+        self.name, self.blocks, self.clients, self.alone = "remembered", engine.blocks, engine.clients, alone
 
     def train_block(self, model: torch.Tensor, block: list[int], round_: int, rate: float) -> torch.Tensor:
         return torch.stack([self.alone[client] for client in block])
@@ -109,7 +111,7 @@ def test_what_a_client_contributes_does_not_depend_on_the_others(
         monkeypatch.setenv(kernel.VARIABLE, kind)
     monkeypatch.setattr("nestegg.training.dense._CLIENTS", 3)  # several blocks
     made, name = plan(GROUPS, rounds=3), "loop" if kind == "loop" else "auto"
-    world = federation(clients, made, engine=name, training=SHAKY)
+    world = federation(clients, made, engine=name, local=SHAKY)
     start, engine, everybody = world.start().model, world.engine, list(range(len(clients)))
     cohorts = [everybody, everybody[1:], [7, 2]]
     with one_thread():
@@ -119,7 +121,7 @@ def test_what_a_client_contributes_does_not_depend_on_the_others(
             for client, update in zip(block, engine.train_block(start, block, 1, 0.5), strict=True):
                 assert update.equal(alone[client])
     for workers in (1, 2):
-        shared = federation(clients, made, engine=name, training=SHAKY, workers=workers).workers
+        shared = federation(clients, made, engine=name, local=SHAKY, workers=workers).workers
         remembered = Workers(Remembered(engine, alone), 1, len(start))
         for cohort in cohorts[1:]:
             here, there = (who.sums(start, cohort, 1, 0.5, CLIPPING) for who in (shared, remembered))
@@ -163,14 +165,15 @@ def test_other_devices_take_deterministic_algorithms_and_are_called_untested() -
         return nn.functional.cross_entropy(outputs, labels)
 
     for given, reason in ((default_loss, "the device is 'meta' and not a CPU"), (loss, "the loss is your own")):
-        engine, why = make_engine("auto", model, clients, TRAINING, Randomness(1, True), given)
+        parts = (model, ClientsInMemory(clients, "meta"), replace(TRAINING, loss=given), Randomness(1, True))
+        engine, why = make_engine(Performance(device="meta"), *parts)
         assert (engine.name, why) == ("loop", f"{reason}; untested on such devices")
         engine.train_block(torch.zeros(10, device="meta"), [0], 1, 0.1)
     assert seen
     assert all(seen)
     assert not torch.are_deterministic_algorithms_enabled()
-    with pytest.raises(InputError, match="engine = 'dense' cannot be used: the device is 'meta' and not a CPU"):
-        make_engine("dense", model, clients, TRAINING, Randomness(1, True))
+    with pytest.raises(InputError, match="engine = 'dense' cannot be used: the loss is your own"):
+        make_engine(Performance("dense", device="meta"), *parts)
 
 
 def test_a_round_that_is_left_early_leaves_nothing_behind(clients: Any) -> None:
@@ -207,7 +210,7 @@ def test_the_choice_of_engine_and_workers_is_told(clients: Any, monkeypatch: pyt
         assert (small.engine.name, small.workers.count) == ("dense", 1)  # rounds of milliseconds
         assert small.why == f"linear layers only, by the compiled kernel for {DENSE[0]}"
         assert small.engine.instruction_set == DENSE[0]
-    monkeypatch.setattr("nestegg.training.engines._LONG", 1e-6)
+    monkeypatch.setattr("nestegg.training.performance._LONG", 1e-6)
     assert federation(clients, made, "cnn").workers.count == len(os.sched_getaffinity(0))
     assert federation(clients, made, "mlp").workers.count == len(os.sched_getaffinity(0))
     assert "more than linear layers" in federation(clients, made, "cnn").why
@@ -224,14 +227,13 @@ def test_pooling_before_the_rectifier_changes_no_result() -> None:
     x[:, :, :4] = 0.0  # ties, and pools in which nothing is positive
     clients = [(x, torch.randint(0, 10, (50,), generator=generator))]
     model = make_model("cnn", torch.Size((1, 8, 8)), 10, seed=1)
-    world = federation(clients, plan([Group("g", 1, Budget(9.0))], 2), "cnn", engine="loop", training=TRAINING)
+    world = federation(clients, plan([Group("g", 1, Budget(9.0))], 2), "cnn", engine="loop", local=TRAINING)
     assert isinstance(world.engine.model[1], nn.MaxPool2d)  # type: ignore[attr-defined]
-    assert isinstance(world.model[1], nn.MaxPool2d)  # type: ignore[index]
     with torch.no_grad():
         outputs = model(x)
-    accuracy, loss = world.evaluate(world.start().model, clients[0])
-    assert accuracy == pytest.approx(100.0 * float((outputs.argmax(1) == clients[0][1]).float().mean()))
-    assert loss == pytest.approx(float(nn.functional.cross_entropy(outputs, clients[0][1])), rel=1e-5)
+    found = world.measured(world.start(), Evaluation(*clients[0]))
+    assert found.accuracy == pytest.approx(100.0 * float((outputs.argmax(1) == clients[0][1]).float().mean()))
+    assert found.loss == pytest.approx(float(nn.functional.cross_entropy(outputs, clients[0][1])), rel=1e-5)
     (ours,) = world.engine.train_block(world.start().model, [0], 1, 0.2)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     for batch in batches(50, TRAINING, world.randomness, 1, 0):
@@ -251,7 +253,7 @@ def test_engines_agree_on_one_output() -> None:
     made = plan([Group("g", 3, Budget(50.0))], rounds=2)
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1))
-    both = [train(made, model, clients, engine=e, reproducible=True)[0] for e in ("loop", "dense")]
+    both = [trained(made, model, clients, engine=e, reproducible=True)[0] for e in ("loop", "dense")]
     for a, b in zip(both[0].parameters(), both[1].parameters(), strict=True):
         assert torch.allclose(a, b, atol=1e-5)
 
@@ -287,11 +289,12 @@ def unusual_models() -> dict[str, nn.Module]:
 def test_models_that_only_look_dense_are_trained_as_they_are(kind: str) -> None:
     model = unusual_models()[kind]
     clients = [(torch.randn(12, 8), torch.randint(0, 8, (12,), dtype=torch.int32))]
-    engine, why = make_engine("auto", model, as_samples(clients)[0], TRAINING, Randomness(1, True))
+    parts = (model, ClientsInMemory(clients), TRAINING, Randomness(1, True))
+    engine, why = make_engine(Performance(), *parts)
     assert engine.name == "loop"
     assert why == "the model is more than linear layers with rectifiers, or with hyperbolic tangents, between them"
     with pytest.raises(InputError, match="engine = 'dense' cannot be used"):
-        make_engine("dense", model, as_samples(clients)[0], TRAINING, Randomness(1, True))
+        make_engine(Performance("dense"), *parts)
     start = Layout.of(model).flatten(model)
     assert torch.isfinite(engine.train_block(start, [0], 1, 0.1)).all()
 
@@ -309,7 +312,7 @@ def test_any_batch_size_is_the_whole_client_at_most(clients: Any, engine: str) -
     sizes = [len(y) for _, y in clients]
     ends = []
     for batch in (max(sizes), 10**9, 2**70):
-        world = federation(clients, made, engine=engine, training=LocalTraining(2, batch, 0.1))
+        world = federation(clients, made, engine=engine, local=LocalTraining(2, batch, 0.1))
         ends.append(world.round(world.start())[0].model)
     assert ends[0].equal(ends[1])
     assert ends[0].equal(ends[2])

@@ -18,7 +18,7 @@ from nestegg.mechanism import share_std
 from nestegg.planning import epsilon_text, exposures
 from nestegg.report.page import _plan_table
 
-from .conftest import ANY_LENGTH, EXAMPLE, GROUPS, Run
+from .conftest import ANY_LENGTH, EXAMPLE, GROUPS, Run, with_history
 from .examples import examples
 from .oracles import epsilon_from_rdp, gaussian_epsilon
 
@@ -31,7 +31,7 @@ def test_who_knows_that_a_client_was_sampled_gets_it_without_amplification(exact
 
 
 def test_earlier_releases_count_as_sampled_too() -> None:
-    made = plan(ANY_LENGTH, 4, already_spent={"strict": [Charge(0.1, 1.5, 2), Charge(0.0, 0.5)]})
+    made = plan(with_history(ANY_LENGTH, {"strict": [Charge(0.1, 1.5, 2), Charge(0.0, 0.5)]}), 4)
     mu = (2 / 1.5**2 + sum(sigma**-2 for sigma in made.groups[0].noise_multiplier)) ** 0.5
     assert exposures(made)[0].sampled == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-9)
 

@@ -15,7 +15,7 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 
 from nestegg import Budget, Group, InputError, Ledger, Plan
 from nestegg import plan as make_plan
-from nestegg.flower import PlannedStrategy, PreconditionUnmet, private_client_app
+from nestegg.flower import Enrolling, PlannedStrategy, PreconditionUnmet, Sharing, private_client_app
 from nestegg.flower.aggregation import NoisySum
 from nestegg.flower.session import Session
 from nestegg.flower.terms import Terms
@@ -23,6 +23,10 @@ from nestegg.flower.wire import ENROL, ORDER, UPDATE
 from nestegg.randomness import Randomness
 
 from .grid import STEP, LocalGrid, accounts_in, client_app, model, small_plan
+
+SOON = Enrolling(timeout=0.1)
+BY_PARTITION = Enrolling(identity="partition-id")
+
 
 SIZE = 300  # 90,600 weights: their standard deviation is known to 0.3 %
 
@@ -118,7 +122,7 @@ def test_a_reply_counts_for_whoever_was_asked_not_for_whom_it_names(tmp_path: Pa
 
     plan = small_plan(rounds=1, factor=1000.0)
     grid = LocalGrid(client_app(tmp_path / "clients", factor=1000.0), 6, fault=fault)
-    result = PlannedStrategy(plan, tmp_path / "run", clipping="flat").start(grid, model(SIZE), timeout=0.1)
+    result = PlannedStrategy(plan, tmp_path / "run", sharing=Sharing("flat")).start(grid, model(SIZE), timeout=0.1)
     norms = [row.clip_norm[0] for row in plan.groups for _ in range(row.group.clients)]
     each = sum(norms) / np.sqrt(WEIGHTS) / plan.clients
     assert abs(vector(result.arrays).mean() - each) < 5 * noise_of(plan, 1) / np.sqrt(WEIGHTS)
@@ -174,14 +178,14 @@ def test_noise_is_whole_where_all_are_absent_and_where_nobody_is_drawn(tmp_path:
     strategy = PlannedStrategy(plan, tmp_path / "run")
     before = vector(strategy.start(grid, model(SIZE), num_rounds=1).arrays)
     grid.online.clear()
-    after = vector(PlannedStrategy(plan, tmp_path / "run", enrolment_timeout=0.1).start(grid, model(SIZE)).arrays)
+    after = vector(PlannedStrategy(plan, tmp_path / "run", enrolling=SOON).start(grid, model(SIZE)).arrays)
     assert (after - before).std() == pytest.approx(noise_of(plan, 2), rel=0.015)
 
 
 def test_it_is_a_plain_sum_over_the_plans_denominator(tmp_path: Path) -> None:
     plan = small_plan(rounds=1, factor=1000.0)
     grid = LocalGrid(client_app(tmp_path / "clients", factor=1000.0), 6, fault=only(0, FAULTS["nothing comes"]))
-    result = PlannedStrategy(plan, tmp_path / "run", clipping="flat").start(grid, model(SIZE), timeout=0.1)
+    result = PlannedStrategy(plan, tmp_path / "run", sharing=Sharing("flat")).start(grid, model(SIZE), timeout=0.1)
     norms = [row.clip_norm[0] for row in plan.groups for _ in range(row.group.clients)]
     assert min(norms) < STEP * np.sqrt(WEIGHTS)  # all are clipped
     each = sum(norms[1:]) / np.sqrt(WEIGHTS) / (plan.mean_sampling_rate[0] * plan.clients)
@@ -218,7 +222,7 @@ def test_what_is_sent_and_what_is_told(tmp_path: Path) -> None:
         seen.append(number)
         return MetricRecord({"a": 1.0})
 
-    strategy = PlannedStrategy(plan, tmp_path / "run", clip_scale=[0.5, 0.25], clipping="flat")
+    strategy = PlannedStrategy(plan, tmp_path / "run", sharing=Sharing("flat", clip_scale=[0.5, 0.25]))
     result = strategy.start(grid, model(), evaluate_fn=evaluate)
     assert seen == [0, 1, 2]
     order = next(m for m in grid.asked if m.metadata.message_type == "train").content.config_records[ORDER]
@@ -289,7 +293,10 @@ def test_an_exhausted_budget_is_flowers_own_exception_and_nobody_is_asked(tmp_pa
 def test_a_folder_keeps_its_terms(tmp_path: Path) -> None:
     grid = LocalGrid(client_app(tmp_path / "clients"), 6)
     PlannedStrategy(small_plan(), tmp_path / "run").start(grid, model(), num_rounds=1)
-    others: list[tuple[Plan, dict[str, Any]]] = [(small_plan(rounds=5), {}), (small_plan(), {"clipping": "flat"})]
+    others: list[tuple[Plan, dict[str, Any]]] = [
+        (small_plan(rounds=5), {}),
+        (small_plan(), {"sharing": Sharing("flat")}),
+    ]
     for plan, options in others:
         with pytest.raises(PreconditionUnmet, match="other terms"):
             PlannedStrategy(plan, tmp_path / "run", **options).start(grid, model())
@@ -308,7 +315,7 @@ def test_the_same_seed_gives_the_same_release(tmp_path: Path) -> None:
     seeded = Randomness(7, reproducible=True)
 
     def noise(context: Context, round_: int) -> np.random.Generator:
-        return seeded.stream(Purpose.NOISE, round_, int(context.node_config["partition-id"]))
+        return seeded.stream(Purpose.NOISE, round_, client=int(context.node_config["partition-id"]))
 
     released = []
     for name, fault in (("whole", None), ("lost", only(3, FAULTS["nothing comes"]))):
@@ -318,7 +325,7 @@ def test_the_same_seed_gives_the_same_release(tmp_path: Path) -> None:
         def train(message: Message, context: Context) -> Message:
             return Message(RecordDict({"arrays": message.content.array_records["arrays"]}), reply_to=message)
 
-        strategy = PlannedStrategy(small_plan(), tmp_path / f"{name}-run", identity="partition-id", randomness=seeded)
+        strategy = PlannedStrategy(small_plan(), tmp_path / f"{name}-run", enrolling=BY_PARTITION, randomness=seeded)
         released.append(vector(strategy.start(LocalGrid(app, 6, fault=fault), model(), timeout=0.1).arrays))
     torch.testing.assert_close(torch.from_numpy(released[0]), torch.from_numpy(released[1]), rtol=0, atol=1e-5)
 
@@ -339,7 +346,7 @@ def test_everything_that_a_reproducible_run_writes_says_that_it_is_not_for_relea
 
 def test_a_client_whose_noise_is_no_secret_enrols_in_no_run_that_may_be_released(tmp_path: Path) -> None:
     app = private_client_app(accounts_in(tmp_path / "clients"), noise=lambda *_: np.random.default_rng(0))
-    strategy = PlannedStrategy(small_plan(rounds=1), tmp_path / "run", enrolment_timeout=0.1)
+    strategy = PlannedStrategy(small_plan(rounds=1), tmp_path / "run", enrolling=SOON)
     with pytest.raises(PreconditionUnmet, match="6 did not enrol"):
         strategy.start(LocalGrid(app, 6), model())
     assert not list((tmp_path / "clients").glob("*/ledger.db"))

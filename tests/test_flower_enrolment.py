@@ -16,20 +16,24 @@ from flwr.serverapp import (
 )
 
 from nestegg import Budget, InputError, Ledger
-from nestegg.flower import GroupAccountant, PlannedStrategy, PreconditionUnmet
+from nestegg.flower import Enrolling, GroupAccountant, PlannedStrategy, PreconditionUnmet
 from nestegg.flower.wire import ENROL
 
 from .grid import BUDGETS, LocalGrid, client_app, model, small_plan
+
+SOON = Enrolling(timeout=0.1)
+PATIENT = Enrolling(timeout=30)
+BY_PARTITION = Enrolling(identity="partition-id")
 
 
 def test_enrolment(tmp_path: Path) -> None:
     few = LocalGrid(client_app(tmp_path / "a"), 5)
     with pytest.raises(PreconditionUnmet, match="group 'open' has 1 of 2 clients"):
-        PlannedStrategy(small_plan(), tmp_path / "few", enrolment_timeout=0.1).start(few, model())
+        PlannedStrategy(small_plan(), tmp_path / "few", enrolling=SOON).start(few, model())
     nameless = LocalGrid(client_app(tmp_path / "b"), 6, keys=False)
     with pytest.raises(PreconditionUnmet, match="--enable-supernode-auth"):
-        PlannedStrategy(small_plan(), tmp_path / "keys", enrolment_timeout=0.1).start(nameless, model())
-    PlannedStrategy(small_plan(), tmp_path / "partitions", identity="partition-id").start(nameless, model())
+        PlannedStrategy(small_plan(), tmp_path / "keys", enrolling=SOON).start(nameless, model())
+    PlannedStrategy(small_plan(), tmp_path / "partitions", enrolling=BY_PARTITION).start(nameless, model())
     with Ledger(tmp_path / "partitions" / "private" / "ledger.db", read_only=True) as ledger:
         names = dict(ledger.clients())
     assert sorted(names) == [f"partition-{number:06d}" for number in range(6)]
@@ -58,10 +62,10 @@ def test_enrolment_bears_strange_answers_lost_ones_and_late_nodes(tmp_path: Path
     BUDGETS.update({6: 2.0, 7: 2.0, 8: 2.0})
     try:
         grid = LocalGrid(client_app(tmp_path / "clients"), 8, fault=fault)
-        PlannedStrategy(small_plan(), tmp_path / "run", enrolment_timeout=30).start(grid, model(), num_rounds=1)
+        PlannedStrategy(small_plan(), tmp_path / "run", enrolling=PATIENT).start(grid, model(), num_rounds=1)
         grid.online[108] = 8
         grid.asked.clear()
-        PlannedStrategy(small_plan(), tmp_path / "run", enrolment_timeout=30).start(grid, model())
+        PlannedStrategy(small_plan(), tmp_path / "run", enrolling=PATIENT).start(grid, model())
         assert 108 not in {message.metadata.dst_node_id for message in grid.asked}  # the roster is closed
     finally:
         for number in (6, 7, 8):
@@ -77,10 +81,12 @@ def test_a_roster_decides_who_may_enrol_and_where(tmp_path: Path) -> None:
     groups = dict(zip(names, ("strict", "strict", "middle", "open", "open", "middle"), strict=True))
     grid = LocalGrid(client_app(tmp_path / "clients"), 6)
     with pytest.raises(PreconditionUnmet, match="'open' has 1 of 2"):  # client 3 has 5, and refuses a group with 10
-        PlannedStrategy(small_plan(), tmp_path / "a", roster=groups, enrolment_timeout=0.1).start(grid, model())
+        PlannedStrategy(small_plan(), tmp_path / "a", enrolling=Enrolling(roster=groups, timeout=0.1)).start(
+            grid, model()
+        )
     groups |= {names[3]: "middle", names[5]: "open"}
     fresh = LocalGrid(client_app(tmp_path / "fresh"), 6)
-    PlannedStrategy(small_plan(), tmp_path / "b", roster=groups).start(fresh, model())
+    PlannedStrategy(small_plan(), tmp_path / "b", enrolling=Enrolling(roster=groups)).start(fresh, model())
 
 
 def test_who_has_withdrawn_from_the_servers_ledger_enrols_in_nothing(tmp_path: Path) -> None:
@@ -93,7 +99,7 @@ def test_who_has_withdrawn_from_the_servers_ledger_enrols_in_nothing(tmp_path: P
         ledger.withdraw(client_of_key(b"public key of 0"), "moved away")
     fresh = LocalGrid(client_app(tmp_path / "fresh"), 6)
     with pytest.raises(PreconditionUnmet, match="group 'strict' has 1 of 2 clients"):
-        PlannedStrategy(small_plan(), tmp_path / "b", ledger=url, enrolment_timeout=0.1).start(fresh, model())
+        PlannedStrategy(small_plan(), tmp_path / "b", ledger=url, enrolling=SOON).start(fresh, model())
 
 
 def test_a_node_that_comes_back_under_another_number_is_the_same_client(tmp_path: Path) -> None:

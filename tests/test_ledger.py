@@ -68,7 +68,7 @@ def test_an_account_composes_all_runs_as_the_judges_do(url: str) -> None:
     with begun(url) as (ledger, monday):
         spend(monday, 6)
         other = plan([Group("all", 2, Budget(4.0))], 9, accountant="pld")
-        tuesday = ledger.begin("tuesday", other, ("cleo", "new"), [Budget(1.0), Budget(4.5)], rule="fixed")
+        tuesday = ledger.begin("tuesday", other, ("cleo", "new"), unknown=[Budget(1.0), Budget(4.5)], rule="fixed")
         spend(tuesday, 9)
         cleo, new = ledger.account("cleo"), ledger.account("new")
         assert (cleo.budget, new.budget) == (LIFE["cleo"], Budget(4.5))  # only strangers bring a budget

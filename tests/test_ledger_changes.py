@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nestegg import Budget, InputError
-from nestegg.config import ledger_of, load_config
+from nestegg.config import load_config
+from nestegg.description import of_config
 from nestegg.ledger import Ledger
 from nestegg.release import NOT_FOR_RELEASE
 
@@ -106,7 +107,7 @@ def test_a_name_is_the_same_in_every_spelling_of_unicode(url: str) -> None:
             assert (ledger.account(name).example, ledger.account(name).budget.epsilon) == (composed, 13.0)
         with pytest.raises(InputError, match="3 different clients"):
             ledger.begin("monday", two_groups(), [apart, composed, "bob", "cleo"])
-        spend(ledger.begin("monday", two_groups(), [apart, "bob", "cleo", "eve"], [Budget(12.0)] * 4), 1)
+        spend(ledger.begin("monday", two_groups(), [apart, "bob", "cleo", "eve"], unknown=[Budget(12.0)] * 4), 1)
         assert ledger.account(composed).parts[0].rounds == 1
         with pytest.raises(InputError, match="the same client twice"):
             ledger.set_budgets({composed: Budget(14.0), apart: Budget(15.0)}, reason="which?")
@@ -120,7 +121,7 @@ def test_a_client_withdraws_and_its_runs_go_on_without_it(url: str) -> None:
         spend(books, 2)
         books.reserve(3)
         assert books.withdrawn() == frozenset()
-        ledger.withdraw("cleo", "moved away", "Grace")  # the round that is reserved may have had her data
+        ledger.withdraw("cleo", "moved away", author="Grace")  # the round that is reserved may have had her data
         assert books.withdrawn() == {2}
         books.release(3, books.reserve(3), "result 3")
         spent = ledger.account("cleo").epsilon
@@ -300,6 +301,6 @@ def test_a_runs_own_ledger_is_private_and_has_one_plan(run: Run, tmp_path: Path)
     older = tmp_path / "older"
     older.mkdir()
     settings = load_config("alone/config.toml")
-    assert ledger_of(settings, older) == older / "private" / "ledger.db"
+    assert of_config(settings).ledger_in(older) == older / "private" / "ledger.db"
     (older / "ledger.db").touch()  # as runs had it before
-    assert ledger_of(settings, older) == older / "ledger.db"
+    assert of_config(settings).ledger_in(older) == older / "ledger.db"

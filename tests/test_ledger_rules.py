@@ -40,10 +40,10 @@ def test_an_account_that_outlives_a_run_is_safe_by_default(url: str) -> None:
         ledger.set_budgets(LIFE)
         assert {ledger.account(name).rule for name in NAMES} == {new_rule("renyi", LIFE[n]) for n in NAMES}
         assert ledger.account("ada").rule.sentence.startswith("plans may depend on earlier results (rule renyi")
-        ledger.begin("monday", one_group(), ("a", "b", "c", "d"), [Budget(4.0)] * 4)
+        ledger.begin("monday", one_group(), ("a", "b", "c", "d"), unknown=[Budget(4.0)] * 4)
         every = one_group(spending_rate=1.0)
-        ledger.begin("tuesday", every, ("e", "f", "g", "h"), [Budget(4.0)] * 4)
-        ledger.begin("own", one_group(), ("i", "j", "k", "l"), [Budget(4.0)] * 4, rule="fixed")
+        ledger.begin("tuesday", every, ("e", "f", "g", "h"), unknown=[Budget(4.0)] * 4)
+        ledger.begin("own", one_group(), ("i", "j", "k", "l"), unknown=[Budget(4.0)] * 4, rule="fixed")
         assert [ledger.account(name).rule.name for name in "aei"] == ["renyi", "gaussian", "fixed"]
         ledger.verify()
 
@@ -153,7 +153,7 @@ def test_a_run_that_opens_accounts_is_never_refused_by_them(rate: float, url: st
     assert rule.epsilon(row.charges(), 1e-5) <= 10.0
     assert (rule == new_rule("renyi", Budget(10.0))) == (rate == 0.9)
     with Ledger(url) as ledger:
-        ledger.begin("monday", made, NAMES, [Budget(10.0)] * 4).check_rest()
+        ledger.begin("monday", made, NAMES, unknown=[Budget(10.0)] * 4).check_rest()
 
 
 @pytest.mark.parametrize("rule", ["renyi", "gaussian"])
@@ -188,8 +188,8 @@ def test_a_fixed_account_says_what_it_cannot_see(url: str) -> None:
         assert monday.conditions() == []
         tuesday = ledger.begin("tuesday", one_group(4.0), NAMES)
         assert (tuesday.conditions(), monday.conditions()) == ([CONDITION], [])  # the first was planned before
-        strangers = ledger.begin("others", one_group(4.0), "efgh", [Budget(4.0)] * 4, rule="fixed")
-        safe = ledger.begin("safe", one_group(4.0), "ijkl", [Budget(9.0)] * 4, rule="renyi")
+        strangers = ledger.begin("others", one_group(4.0), "efgh", unknown=[Budget(4.0)] * 4, rule="fixed")
+        safe = ledger.begin("safe", one_group(4.0), "ijkl", unknown=[Budget(9.0)] * 4, rule="renyi")
         monday.replan()
         assert monday.conditions() == []  # nothing was released
         spend(monday, 1)

@@ -18,6 +18,7 @@ from nestegg.ledger import Ledger
 from nestegg.runs import RunFolder, resume_run, start_run
 from nestegg.training import RoundReport
 
+from .callbacks import EachRound
 from .conftest import Run
 from .examples import slow
 from .test_ledger import begun, spend
@@ -126,7 +127,7 @@ def test_clients_are_called_as_in_their_file(run: Run, tmp_path: Path) -> None:
     assert float(exported[names[7]]["epsilon_spent"]) == pytest.approx(shown["epsilon_spent"])
 
 
-def test_a_checkpoint_that_was_lost_is_paid_for_again(tmp_path: Path) -> None:
+def test_a_checkpoint_that_was_lost_is_paid_for_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = load_config(config(tmp_path))
     kept = tmp_path / "kept.safetensors"
 
@@ -137,15 +138,16 @@ def test_a_checkpoint_that_was_lost_is_paid_for_again(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(StoppedError):
-        start_run(settings, Path("run"), interrupt)
+        start_run(settings, Path("run"), callbacks=[EachRound(interrupt)])
     shutil.copy(kept, "run/checkpoint.safetensors")
-    said: list[str] = []
     with pytest.raises(StoppedError, match="nestegg ledger replan run"):
-        resume_run(Path("run"), say=said.append)
-    assert said == ["The released result of rounds 3 to 4 is lost: it stays paid for, and is to be paid for again."]
+        resume_run(Path("run"))
+    assert caplog.messages == [
+        "The released result of rounds 3 to 4 is lost: it stays paid for, and is to be paid for again."
+    ]
     with Ledger("sqlite:///ledger.db") as ledger:
         ledger.books(str(load_config("run/config.toml").ledger.run)).replan()
-    resume_run(Path("run"), say=said.append)
+    resume_run(Path("run"))
     with Ledger("sqlite:///ledger.db") as ledger:
         ledger.verify()
         account = ledger.account("client-1")
@@ -155,7 +157,7 @@ def test_a_checkpoint_that_was_lost_is_paid_for_again(tmp_path: Path) -> None:
     assert len(Path("run/rounds.jsonl").read_text().splitlines()) == 6
 
 
-def test_a_ledger_that_was_lost_is_filled_from_the_checkpoint(tmp_path: Path) -> None:
+def test_a_ledger_that_was_lost_is_filled_from_the_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = load_config(config(tmp_path))
 
     def interrupt(report: RoundReport) -> None:
@@ -163,12 +165,11 @@ def test_a_ledger_that_was_lost_is_filled_from_the_checkpoint(tmp_path: Path) ->
             raise KeyboardInterrupt
 
     with pytest.raises(StoppedError):
-        start_run(settings, Path("run"), interrupt)
+        start_run(settings, Path("run"), callbacks=[EachRound(interrupt)])
     for file in tmp_path.glob("ledger.db*"):
         file.unlink()
-    said: list[str] = []
-    resume_run(Path("run"), say=said.append)
-    assert [sentence.split(" is in")[0] for sentence in said] == ["Round 1", "Round 2", "Round 3"]
+    resume_run(Path("run"))
+    assert [sentence.split(" is in")[0] for sentence in caplog.messages] == ["Round 1", "Round 2", "Round 3"]
     with Ledger("sqlite:///ledger.db") as ledger:
         assert ledger.account("client-1").epsilon == pytest.approx(10.0, rel=1e-6)
 
@@ -182,7 +183,7 @@ def test_a_copy_of_a_run_cannot_release_what_the_original_has(tmp_path: Path) ->
             raise KeyboardInterrupt
 
     with pytest.raises(StoppedError):
-        start_run(settings, Path("run"), interrupt)
+        start_run(settings, Path("run"), callbacks=[EachRound(interrupt)])
     resume_run(Path("run"))
     with pytest.raises(InputError, match="is complete; this checkpoint of round 3 is an older one"):
         resume_run(Path("copy"))
@@ -199,7 +200,7 @@ def test_planning_anew_while_a_run_goes_on_stops_it(run: Run, tmp_path: Path) ->
                 ledger.books(str(load_config("run/config.toml").ledger.run)).replan()
 
     with pytest.raises(StoppedError, match="was planned anew meanwhile"):
-        start_run(load_config(config(tmp_path)), Path("run"), replan)
+        start_run(load_config(config(tmp_path)), Path("run"), callbacks=[EachRound(replan)])
     resumed = run("run", "--resume", "run")
     assert resumed.code == 0
     assert "The run goes on by the plan" in resumed.err
@@ -215,20 +216,19 @@ def _charges() -> list[dict[str, Any]]:
         return list(ledger.charges())
 
 
-def test_a_result_that_was_never_released_does_not_lie_about(tmp_path: Path) -> None:
+def test_a_result_that_was_never_released_does_not_lie_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def interrupt(report: RoundReport) -> None:
         if report.round == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(StoppedError):
-        start_run(load_config(config(tmp_path)), Path("run"), interrupt)
+        start_run(load_config(config(tmp_path)), Path("run"), callbacks=[EachRound(interrupt)])
     torn = Path("run/.checkpoint.safetensors.4711")  # killed before its rename
     shutil.copy("run/checkpoint.safetensors", torn)
     Path("run/rounds.jsonl").unlink()  # it is only a log
-    said: list[str] = []
-    resume_run(Path("run"), say=said.append)
+    resume_run(Path("run"))
     assert not torn.exists()
-    assert said == ["rounds.jsonl has lost 1 of its lines: the report will have gaps."]
+    assert caplog.messages == ["rounds.jsonl has lost 1 of its lines: the report will have gaps."]
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from nestegg.mechanism import Layout, clipped, clipped_sum, share_std
 from nestegg.models import make_model
 from nestegg.randomness import Randomness
 from nestegg.training import Federation, LocalTraining, Mechanics
+from tests.federations import assembled
 
 SIZE = 20_000  # coordinates of the vector whose noise is looked at
 
@@ -41,14 +42,8 @@ def federation(rates: tuple[float, float], seed: int = 0, **changes: Any) -> Fed
     ]
     made = plan(groups, rounds=4, spending_rate=max(rates), clip_norm=3.0)
     clients = [(torch.zeros(2, SIZE // 2), torch.tensor([0, 1]))] * 5
-    return Federation(
-        made,
-        Wide(),
-        clients,
-        LocalTraining(learning_rate=0.5),
-        changes.pop("mechanics", Mechanics(clip_unit="update")),
-        randomness=changes.pop("randomness", Randomness(seed, reproducible=True)),
-    )
+    given = {"mechanics": Mechanics(clip_unit="update"), "randomness": Randomness(seed, reproducible=True), **changes}
+    return assembled(made, Wide(), clients, local=LocalTraining(learning_rate=0.5), **given)
 
 
 def noise_of(world: Federation, round_: int = 1) -> np.ndarray:

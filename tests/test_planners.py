@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import dp_accounting
 import numpy as np
@@ -14,21 +15,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opacus.accountants.analysis.rdp import compute_rdp
 
-from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, load_plan, plan, save_plan
+from nestegg import (
+    Budget,
+    Charge,
+    Group,
+    InputError,
+    Plan,
+    Setting,
+    Shaped,
+    SpendAsYouGo,
+    Uniform,
+    VerificationError,
+    grouped,
+    load_plan,
+    plan,
+    save_plan,
+)
 from nestegg.accounting import (
     ORDERS,
     SMALLEST_DELTA,
     GaussianAccountant,
+    RdpAccountant,
     compose,
     filter_order,
     gaussian_allowance,
     rdp,
     renyi_account,
 )
-from nestegg.planning import SHAPES, Standing, epsilon_by_pld, judged, replanned, verify
+from nestegg.planning import COMPARED, METHODS, SHAPES, Planner, Standing, epsilon_by_pld, judged, replanned, verify
 from nestegg.planning.judge import epsilons
 
-from .conftest import ANY_LENGTH, GROUPS
+from .conftest import ANY_LENGTH, GROUPS, with_history
 from .examples import examples
 from .oracles import epsilon_from_rdp, gaussian_epsilon, spend_as_you_go_by_bisection
 
@@ -77,7 +94,7 @@ def test_exact_planner_agrees_with_plain_python() -> None:
 @examples(25)
 @given(groups=FEDERATION, composition=st.sampled_from(["exact", "paper"]))
 def test_nobody_overspends_after_any_round(groups: list[Group], composition: str) -> None:
-    made = plan(groups, rounds=12, composition=composition)
+    made = plan(groups, rounds=12, method=SpendAsYouGo(composition))
     for row in made.groups:
         curves = rdp(np.array(row.sampling_rate), np.array(row.noise_multiplier), ORDERS)
         spent = [epsilon_from_rdp(list(ORDERS), curve, 1e-5) for curve in np.cumsum(curves, axis=0).tolist()]
@@ -165,7 +182,7 @@ def test_a_gaussian_plan_without_enough_noise_does_not_verify(delta: float) -> N
 
 
 def test_gaussian_planning_by_the_papers_rule_pays_for_every_conversion() -> None:
-    made = plan(ALL_IN, 10, composition="paper", accountant="gaussian", spending_rate=1.0)
+    made = plan(ALL_IN, 10, method=SpendAsYouGo("paper"), accountant="gaussian", spending_rate=1.0)
     made.verify()
     assert all(row.epsilon_spent[-1] < 0.9 * row.group.budget.epsilon for row in made.groups)
 
@@ -177,16 +194,14 @@ def test_gaussian_planning_needs_everybody_in_every_round() -> None:
         plan(GROUPS, 25, accountant="gaussian", spending_rate=1.0)
     history = {"strict": [Charge(0.5, 3.0)]}
     with pytest.raises(InputError, match=r"sampling_rate = 0\.5 must be 1 with accountant = 'gaussian'"):
-        plan(ALL_IN, 25, accountant="gaussian", spending_rate=1.0, already_spent=history)
+        plan(with_history(ALL_IN, history), 25, accountant="gaussian", spending_rate=1.0)
     plan(GROUPS, 25, method="idp-fedavg", accountant="gaussian", spending_rate=1.0).verify()  # which never saves
 
 
-@pytest.mark.parametrize(
-    ("method", "composition"), [*((method, "exact") for method in PRIVATE), ("spend-as-you-go", "paper")]
-)
-def test_renyi_planning_holds_the_filter_of_every_budget(method: str, composition: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", [*PRIVATE, SpendAsYouGo("paper")])
+def test_renyi_planning_holds_the_filter_of_every_budget(method: str | Planner, tmp_path: Path) -> None:
     """Each group by the one order of its budget, with Opacus' curves."""
-    made = plan(ANY_LENGTH, 6, method=method, composition=composition, accountant="renyi")
+    made = plan(ANY_LENGTH, 6, method=method, accountant="renyi")
     assert made.orders == ()
     for row in made.groups:
         budget = row.group.budget
@@ -251,14 +266,14 @@ def test_a_new_plan_meets_every_account() -> None:
 
 
 def test_uniform_methods_reduce_as_they_should() -> None:
-    dp = plan(GROUPS, rounds=25, method="dp-fedavg")
+    dp = plan(GROUPS, rounds=25, method="dp-fedavg", clip_norm=250.0)
     idp = plan(GROUPS, rounds=25, method="idp-fedavg")
     never = plan([replace(g, transition=1) for g in GROUPS], rounds=25)
     assert {row.group.budget.epsilon for row in dp.groups} == {10.0}
     assert [row.clip_norm[0] for row in dp.groups] == pytest.approx([250.0] * 3)
     assert [r.noise_multiplier for r in idp.groups] == [r.noise_multiplier for r in never.groups]
     assert idp.groups[0].noise_multiplier == dp.groups[0].noise_multiplier
-    adaptive = plan(GROUPS, rounds=25, method="adaptive-clipping")
+    adaptive = plan(GROUPS, rounds=25, method="adaptive-clipping", clip_norm=250.0)
     assert adaptive.groups == dp.groups
 
 
@@ -273,7 +288,7 @@ def test_fedavg_is_a_plan_without_privacy() -> None:
 
 @pytest.mark.parametrize("shape", [*SHAPES, [3.0, 1.0, 2.0, 2.0]])
 def test_shaped_noise_keeps_its_shape_and_spends_everything(shape: str | list[float]) -> None:
-    made = plan(ANY_LENGTH, rounds=4, method="shaped", shape=shape, end_ratio=0.25)
+    made = plan(ANY_LENGTH, rounds=4, method=Shaped(shape, end_ratio=0.25))
     for row in made.groups:
         relative = np.array(row.noise_multiplier) / row.noise_multiplier[0]
         assert relative[-1] == pytest.approx(0.25 if isinstance(shape, str) else 2.0 / 3.0)
@@ -313,9 +328,9 @@ def test_every_method_can_be_replanned(method: str) -> None:
 
 def test_a_used_up_budget_is_refused() -> None:
     with pytest.raises(InputError, match="'strict': epsilon = 10 at delta = 1e-05 cannot be met by any noise"):
-        plan(ANY_LENGTH, rounds=5, already_spent={"strict": [Charge(0.9, 2.0, 25)]})
-    with pytest.raises(InputError, match="already_spent = 'strcit'"):
-        plan(ANY_LENGTH, rounds=5, already_spent={"strcit": [Charge(0.9, 2.0, 25)]})
+        plan(with_history(ANY_LENGTH, {"strict": [Charge(0.9, 2.0, 25)]}), rounds=5)
+    with pytest.raises(InputError, match="lost = 'strcit'"):
+        plan(ANY_LENGTH, rounds=5).replan(2, {"strcit": [Charge(0.9, 2.0, 25)]})
 
 
 def test_defaults_save_until_the_middle() -> None:
@@ -353,7 +368,7 @@ def test_any_rate_any_delta_no_overspending_and_nothing_left_over(
 ) -> None:
     """All orders at once judge what the planner found at few of them."""
     group = Group("g", 3, Budget(epsilon, delta), rate * slowness, 1 + int(late * (rounds - 1)))
-    row = plan([group], rounds, spending_rate=rate, composition=composition).groups[0]
+    row = plan([group], rounds, spending_rate=rate, method=SpendAsYouGo(composition)).groups[0]
     curves = np.cumsum(rdp(np.array(row.sampling_rate), np.array(row.noise_multiplier), ORDERS), axis=0)
     spent = [epsilon_from_rdp(list(ORDERS), curve, delta) for curve in curves.tolist()]
     assert max(spent) <= epsilon
@@ -421,7 +436,7 @@ def test_tiny_rates_are_judged_in_no_time(rate: float) -> None:
 
 
 def test_uniform_methods_know_one_composition(exact: Plan) -> None:
-    made = plan(GROUPS, rounds=25, method="idp-fedavg", composition="paper")
+    made = plan(GROUPS, rounds=25, method="idp-fedavg")
     assert len(set(made.groups[0].noise_multiplier)) == 1
     assert made.composition == "exact"
 
@@ -436,21 +451,29 @@ def test_numbers_may_be_of_any_kind() -> None:
 @pytest.mark.parametrize(
     "history",
     [
-        [Charge(0.5, 2.0)],
-        {"strict": [(0.5,)]},
-        {"strict": ["xyz"]},
-        {"strict": [Charge(1.5, 2.0)]},
-        {"strict": [Charge(0.5, 0.0)]},
-        {"strict": [Charge(0.5, 1e9)]},
-        {"strict": [Charge(0.5, 2.0, 0)]},
-        {"strict": [Charge(0.5, 2.0, 1.5)]},  # type: ignore[arg-type]
-        {"nobody": [Charge(0.5, 2.0)]},
+        Charge(0.5, 2.0),
+        "xyz",
+        7,
+        [(0.5,)],
+        ["xyz"],
+        [Charge(1.5, 2.0)],
+        [Charge(0.5, 0.0)],
+        [Charge(0.5, 1e9)],
+        [Charge(0.5, 2.0, 0)],
+        [Charge(0.5, 2.0, 1.5)],  # type: ignore[arg-type]
     ],
 )
-@pytest.mark.parametrize("composition", ["exact", "paper"])
-def test_a_history_that_makes_no_sense_is_refused(history: object, composition: str) -> None:
+def test_a_history_that_makes_no_sense_is_refused(history: Any) -> None:
     with pytest.raises(InputError, match="already_spent"):
-        plan(GROUPS, 25, already_spent=history, composition=composition)  # type: ignore[arg-type]
+        plan([Group("strict", 3, Budget(5.0), already_spent=history)], 25)
+    with pytest.raises(InputError, match="lost"):
+        plan(GROUPS, 25).replan(2, {"strict": history})
+
+
+@pytest.mark.parametrize("lost", [[Charge(0.5, 2.0)], {"nobody": [Charge(0.5, 2.0)]}])
+def test_what_is_lost_belongs_to_a_group(lost: Any) -> None:
+    with pytest.raises(InputError, match="lost"):
+        plan(GROUPS, 25).replan(2, lost)
 
 
 @pytest.mark.parametrize(
@@ -458,10 +481,13 @@ def test_a_history_that_makes_no_sense_is_refused(history: object, composition: 
     [
         lambda: plan([1], 4),  # type: ignore[list-item]
         lambda: plan([], 4),
-        lambda: plan(GROUPS, 25, method="shaped", shape=[1.0]),
-        lambda: plan(GROUPS, 25, method="shaped", shape=[1e-10] + [1.0] * 24),
-        lambda: plan(GROUPS, 25, method="shaped", end_ratio=1e300),
-        lambda: plan([Group("a", 1, Budget(0.1))], 25, method="shaped", end_ratio=1e4),
+        lambda: plan(GROUPS, 25, method=Shaped([1.0])),
+        lambda: Shaped([1e-10] + [1.0] * 24),
+        lambda: Shaped([]),
+        lambda: Shaped("square"),
+        lambda: SpendAsYouGo("both"),
+        lambda: Shaped(end_ratio=1e300),
+        lambda: plan([Group("a", 1, Budget(0.1))], 25, method=Shaped(end_ratio=1e4)),
         lambda: Budget(10**400),
         lambda: Budget("10"),  # type: ignore[arg-type]
         lambda: Budget(True),
@@ -488,3 +514,137 @@ def test_one_noise_for_all_whatever_their_histories(method: str, accountant: str
     assert all(other == first for other in others)
     assert min(first) > max(made.groups[0].noise_multiplier)
     rest.verify()
+
+
+def test_every_group_goes_on_with_its_own_curve() -> None:
+    """After one group was planned anew, the curves of two groups differ."""
+    made = plan(ANY_LENGTH[:2], 8, method=Shaped([4.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0, 1.0]))
+    strict, middle = made.groups
+    done = {row.group.name: row.charges(2) for row in made.groups}
+    flat = replace(middle, noise_multiplier=(*middle.noise_multiplier[:2], *(2.0,) * 6))
+    changed = replace(made, groups=(strict, flat))
+    standings = {name: [Standing("this run", Budget(30.0), charges)] for name, charges in done.items()}
+    for rest in (changed.replan(2), replanned(changed, 2, standings)):
+        for old, new in zip(changed.groups, rest.groups, strict=True):
+            sigma = new.noise_multiplier[-6:]
+            assert np.array(sigma) / sigma[0] == pytest.approx(
+                np.array(old.noise_multiplier[2:]) / old.noise_multiplier[2]
+            )
+            assert 0.999 * new.group.budget.epsilon <= new.epsilon_spent[-1] <= new.group.budget.epsilon
+
+
+def test_planners_of_ours_are_values_with_names() -> None:
+    assert plan(GROUPS, 25, method=SpendAsYouGo()) == plan(GROUPS, 25)
+    assert plan(GROUPS, 25, method=Uniform()) == plan(GROUPS, 25, method="idp-fedavg")
+    assert plan(ANY_LENGTH, 6, method=Shaped()) == plan(ANY_LENGTH, 6, method="shaped")
+    assert plan(GROUPS, 25, method=SpendAsYouGo("paper")).composition == "paper"
+
+
+@pytest.mark.parametrize("method", [*METHODS, *COMPARED])
+def test_the_registry_tells_what_plans_do(method: str) -> None:
+    about = COMPARED[method]
+    made = plan(ANY_LENGTH, 6, method=about.written)
+    assert made.is_private == about.is_private == (min(made.groups[0].noise_multiplier) > 0.0)
+    assert about.same_noise == (len({row.noise_multiplier for row in made.groups}) == 1 and about.is_private)
+    assert (about.rates == "saving") == (len(set(made.groups[0].sampling_rate)) == 2)
+    assert made.about == METHODS[about.written]
+
+
+@pytest.mark.parametrize(
+    ("rates", "noise", "sentence"),
+    [
+        (1.5, 1.0, "rates must be above 0 and at most 1"),
+        ([0.5, np.nan, 0.5], 1.0, "rates must be above 0 and at most 1"),
+        (
+            [0.5, 0.5],
+            1.0,
+            "rates must be a number, one for each of the 3 rounds, or such a row for each of the 3 groups",
+        ),
+        (0.5, "loud", "relative_noise must be a number"),
+        (0.5, [1.0, 0.0, 1.0], "relative_noise must be finite and above 0"),
+        (0.5, [1.0, 1.0, 1e5], "relative_noise goes from 1 to 100000; a factor of 10000 is allowed"),
+    ],
+)
+def test_a_setting_calibrates_rates_and_noise_only(rates: Any, noise: Any, sentence: str) -> None:
+    groups = tuple(group.resolved(3, 0.9) for group in ANY_LENGTH)
+    setting = Setting(groups, 3, 0.9, (RdpAccountant(),) * 3, 10.0, (1.0,) * 3)
+    with pytest.raises(InputError, match=sentence):
+        setting.calibrated(rates, noise)
+
+
+def test_a_setting_calibrates_any_rows() -> None:
+    """With what is spent before, and judged by all orders at once; only the ratios of noise matter."""
+    before = Charge(0.3, 2.0, 4)
+    groups = tuple(g.resolved(3, 0.9) for g in with_history(ANY_LENGTH, {"middle": [before]}))
+    setting = Setting(groups, 3, 0.9, (RdpAccountant(),) * 3, 10.0, (1.0,) * 3)
+    rates, noise = [[0.1, 0.5, 0.9], [0.9, 0.5, 0.1], [0.2, 0.2, 0.2]], [[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [7.0] * 3]
+    made = setting.calibrated(rates, noise)
+    assert made.sampling_rate.tolist() == rates
+    for i, group in enumerate(groups):
+        charges = [*group.already_spent, *map(Charge, rates[i], made.noise_multiplier[i].tolist())]
+        spent = np.sum([rdp(np.array([q]), np.array([sigma]), ORDERS)[0] * n for q, sigma, n in charges], axis=0)
+        assert (
+            0.999999 * group.budget.epsilon
+            <= epsilon_from_rdp(list(ORDERS), spent.tolist(), 1e-5)
+            <= group.budget.epsilon
+        )
+        assert made.noise_multiplier[i] / made.noise_multiplier[i, 0] == pytest.approx(np.array(noise[i]) / noise[i][0])
+    assert setting.calibrated(rates, np.array(noise) * 100.0).noise_multiplier == pytest.approx(made.noise_multiplier)
+
+
+def test_clients_may_have_names_which_are_in_no_plan() -> None:
+    named = plan([Group("strict", ["ada", "bob"], Budget(4.0)), Group("open", ["eve"], Budget(9.0))], 5)
+    counted = plan([Group("strict", 2, Budget(4.0)), Group("open", 1, Budget(9.0))], 5)
+    assert [row.group.members for row in named.groups] == [("ada", "bob"), ("eve",)]
+    assert (named, named.digest, named.to_json()) == (counted, counted.digest, counted.to_json())
+    assert "ada" not in named.to_json() + repr(named) + named._repr_html_()
+    assert named.replan(2).groups[0].group.members == ("ada", "bob")
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        (lambda: [Group("a", ["ada", "ada"], Budget(1.0))], "the client 'ada' is there 2 times"),
+        (lambda: [Group("a", ["ada"], Budget(1.0)), Group("b", ["ada"], Budget(2.0))], "the client 'ada' is there 2"),
+        (lambda: [Group("a", ["ada", " "], Budget(1.0))], "a client's name is ' '"),
+        (lambda: [Group("a", ["ada", 7], Budget(1.0))], "a client's name is 7"),  # type: ignore[list-item]
+        (lambda: [Group("a", 3, Budget(1.0), members=["ada"])], "members has 1 names; there must be one for each of 3"),
+        (lambda: [Group("a", [], Budget(1.0))], "clients = 0 must be a whole number"),
+        (lambda: [Group("a", "ada", Budget(1.0))], "clients = 'ada' must be a whole number"),
+    ],
+)
+def test_names_of_clients_are_checked(groups: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        plan(groups(), 3)
+
+
+@examples(40)
+@given(
+    budgets=st.dictionaries(st.text(min_size=1).filter(str.strip), st.floats(0.01, 100.0), min_size=1),
+    levels=st.integers(1, 40),
+)
+def test_grouped_gives_nobody_more_than_the_own_budget(budgets: dict[str, float], levels: int) -> None:
+    groups = grouped(budgets, levels=levels, saving_rate=0.3)
+    assert sorted(name for group in groups for name in group.members) == sorted(budgets)
+    lost = 1.0 - (min(budgets.values()) / max(budgets.values())) ** (1.0 / levels)
+    for group in groups:
+        assert group.clients == len(group.members)
+        assert group.saving_rate == 0.3
+        for name in group.members:
+            assert group.budget.epsilon <= budgets[name]
+            assert group.budget.epsilon >= budgets[name] * (1.0 - lost) * (1.0 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "sentence"),
+    [
+        ({}, "at least one client"),
+        ([1.0], "at least one client"),
+        ({"ada": -1.0}, "client 'ada': epsilon = -1.0"),
+        ({"ada": "much"}, "client 'ada': epsilon = 'much'"),
+        ({"ada": 1.0, "bob": Budget(1.0, 1e-6)}, "delta = 1e-06, 1e-05 must be one for all"),
+    ],
+)
+def test_grouped_refuses_what_is_no_budget(budgets: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        grouped(budgets)

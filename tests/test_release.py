@@ -11,13 +11,15 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from nestegg import Budget, Group, InputError, LocalTraining, Mechanics, plan, train
+from nestegg import Budget, Group, InputError, LocalTraining, StoppedError, plan
 from nestegg.config import load_config
 from nestegg.data import load_dataset
 from nestegg.ledger import Ledger
 from nestegg.runs import start_run
-from nestegg.training import Federation, RoundReport, dense, kernel
+from nestegg.training import RoundReport, dense, kernel
+from tests.federations import assembled, trained
 
+from .callbacks import EachRound
 from .conftest import Run
 from .federations import DENSE, ENGINES
 from .test_runs import config
@@ -81,14 +83,12 @@ def stopped(tmp_path: Path) -> Path:
         if report.round == 3:
             raise ZeroDivisionError
 
-    with pytest.raises(ZeroDivisionError):
-        start_run(load_config(config(tmp_path)), tmp_path / "stopped", stop)
+    with pytest.raises(StoppedError):
+        start_run(load_config(config(tmp_path)), tmp_path / "stopped", callbacks=[EachRound(stop)])
     return tmp_path / "stopped"
 
 
 def test_a_run_does_not_go_on_with_other_data(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nestegg.runs import task
-
     folder, original = stopped(tmp_path), load_dataset
 
     def changed(*arguments: Any) -> Any:
@@ -96,13 +96,13 @@ def test_a_run_does_not_go_on_with_other_data(run: Run, tmp_path: Path, monkeypa
         data.train_x[7] += 0.01
         return data
 
-    monkeypatch.setattr(task, "load_dataset", changed)
+    monkeypatch.setattr("nestegg.data.load_dataset", changed)
     before = (folder / "rounds.jsonl").read_bytes()
     result = run("run", "--resume", folder)
     assert result.code == 2
     assert "the data or the initial model is not what the run in" in result.err
     assert (folder / "rounds.jsonl").read_bytes() == before
-    monkeypatch.setattr(task, "load_dataset", original)
+    monkeypatch.setattr("nestegg.data.load_dataset", original)
     assert run("run", "--resume", folder).code == 0
 
 
@@ -168,7 +168,7 @@ def test_what_a_model_remembers_of_one_client_never_reaches_the_next() -> None:
     torch.manual_seed(0)
     model, rng = Remembering(), torch.Generator().manual_seed(1)
     clients = [(torch.randn(5, 4, generator=rng) * 30 * i, torch.tensor([0, 1, 0, 1, 1])) for i in range(1, 5)]
-    world = Federation(made, model, clients, LocalTraining(epochs=3), Mechanics(), engine="loop")
+    world = assembled(made, model, clients, local=LocalTraining(epochs=3), engine="loop")
     start = world.start().model
     alone = [world.engine.train_block(start, [client], 1, 0.1).clone() for client in (2, 0)]
     in_company = [world.engine.train_block(start, [client], 1, 0.1).clone() for client in (3, 1, 2, 0)][2:]
@@ -183,7 +183,7 @@ def test_code_that_fails_for_everybody_is_refused_before_anybody_pays() -> None:
 
     clients = [(torch.ones(3, 4), torch.tensor([0, 1, 0]))] * 4
     with pytest.raises(InputError, match="model and loss cannot be trained on zeros: TypeError: no such thing"):
-        train(made, nn.Linear(4, 2), clients, loss=wrong)
+        trained(made, nn.Linear(4, 2), clients, loss=wrong)
 
 
 @pytest.mark.parametrize("engine", ENGINES, indirect=True)
@@ -194,7 +194,7 @@ def test_a_client_without_data_contributes_zero(engine: str) -> None:
     clients = [full, (torch.empty(0, 4), torch.empty(0, dtype=torch.long)), full]
     model = nn.Sequential(nn.Linear(4, 2))
     ends: list[Any] = [
-        train(made, model, data, reproducible=True, engine=engine, workers=1)[0]
+        trained(made, model, data, reproducible=True, engine=engine, workers=1)[0]
         for data in (clients, [full, (torch.full((3, 4), torch.nan), full[1]), full])
     ]
     assert torch.equal(ends[0][0].weight, ends[1][0].weight)
@@ -212,7 +212,7 @@ def test_a_client_too_large_for_memory_counts_as_zero(engine: str, monkeypatch: 
         return real(*arguments)
 
     monkeypatch.setattr(dense, "train", small_memory)
-    _, reports = train(made, nn.Sequential(nn.Linear(4, 2)), clients, reproducible=True, engine=engine, workers=1)
+    _, reports = trained(made, nn.Sequential(nn.Linear(4, 2)), clients, reproducible=True, engine=engine, workers=1)
     assert [report.simulation_only_broken_updates for report in reports] == [1, 1]
 
 
@@ -241,13 +241,13 @@ def test_a_client_whose_training_raises_counts_as_zero_and_stops_nothing(workers
     model, local = Picky(), LocalTraining(epochs=1)
     ends, reports = zip(
         *(
-            train(made, model, clients, training=local, reproducible=True, workers=workers)
+            trained(made, model, clients, local=local, reproducible=True, workers=workers)
             for clients in (raising, silent)
         ),
         strict=True,
     )
     assert torch.equal(ends[0].layer.weight, ends[1].layer.weight)
     assert [report.simulation_only_broken_updates for report in reports[0]] == [1, 1, 1]
-    _, secret = train(made, model, raising, training=local, workers=workers)
+    _, secret = trained(made, model, raising, local=local, workers=workers)
     assert secret[0].simulation_only_broken_updates is None
     assert secret[0].simulation_only_cohort_size is None

@@ -10,16 +10,18 @@ import signal
 import subprocess
 import sys
 import time
+from logging import getLogger
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
-from nestegg import load_plan
+from nestegg import StoppedError, load_plan
 from nestegg.config import load_config
 from nestegg.runs import resume_run, start_run
 from nestegg.training import RoundReport
 
+from .callbacks import EachRound
 from .conftest import Run
 from .examples import slow
 
@@ -95,10 +97,10 @@ def test_resuming_gives_the_same_model_bit_for_bit(tmp_path: Path) -> None:
 
         def stop(report: RoundReport) -> None:
             if report.round == 3:
-                raise ZeroDivisionError
+                raise ZeroDivisionError("on purpose")
 
-        with pytest.raises(ZeroDivisionError):
-            start_run(settings, broken, stop)
+        with pytest.raises(StoppedError, match="The callback EachRound raised ZeroDivisionError: on purpose"):
+            start_run(settings, broken, callbacks=[EachRound(stop)])
         # The line of a round that has a checkpoint may be missing or torn; it is in the checkpoint too.
         lines = (broken / "rounds.jsonl").read_text().splitlines()
         (broken / "rounds.jsonl").write_text("\n".join([*lines[:2], lines[2][:20]]))
@@ -179,7 +181,7 @@ def test_charts_are_files_only_where_asked_for(run: Run, tmp_path: Path) -> None
         ("clients", 'clients = 12\ndataset = "mnits"', "Did you mean 'mnist'?"),
         ("local_epochs", "local_epochs = 0", "local_epochs = 0"),
         ("local_epochs", "learning_rate = -1.0", "learning_rate = -1.0"),
-        ("local_epochs", 'device = "abacus"', "training.device = 'abacus' cannot be used here"),
+        ("local_epochs", 'device = "abacus"', "device = 'abacus' cannot be used here"),
         ("local_epochs", 'engine = "warp"', "engine = 'warp'"),
         ("local_epochs", 'schedule = "sine"', "schedule = 'sine'"),
         ("method", 'method = "fedavg"\nshape = "linear"', "privacy.shape belongs to the method 'shaped'"),
@@ -262,17 +264,22 @@ def test_a_model_that_is_not_finite_stops_the_run_and_is_not_paid_for_again(run:
     assert len((folder / "rounds.jsonl").read_text().splitlines()) == done  # nothing more was charged or trained
 
 
-def test_what_is_odd_about_a_plan_is_said_before_the_first_round_and_in_the_summary(tmp_path: Path) -> None:
+def test_what_is_odd_about_a_plan_is_said_before_the_first_round_and_in_the_summary(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     text = (
         CONFIG.replace("METHOD", "spend-as-you-go")
         .replace("saving_rate = 0.5\n", "")
         .replace("rounds = 6", "rounds = 2")
     )
     (tmp_path / "config.toml").write_text(text)
-    said: list[str] = []
+    log = getLogger("nestegg")
     summary = start_run(
-        load_config(tmp_path / "config.toml"), tmp_path / "run", lambda report: said.append("a round"), said.append
+        load_config(tmp_path / "config.toml"),
+        tmp_path / "run",
+        callbacks=[EachRound(lambda report: log.warning("a round"))],
     )
+    said = caplog.messages
     assert said[0].startswith("No group saves")
     assert said[-2:] == ["a round", "a round"]
     assert summary["remarks"] == [said[0]]

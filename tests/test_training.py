@@ -15,8 +15,9 @@ from nestegg.mechanism import Layout
 from nestegg.models import make_model
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training import AdaptiveClipping, Federation
-from nestegg.training.engines import bf16_works
 from nestegg.training.local import batches
+from nestegg.training.performance import bf16_works
+from tests.federations import assembled, trained
 
 from .federations import ENGINES, GROUPS, TRAINING, federation
 
@@ -38,7 +39,7 @@ def paper_round(world: Federation, theta: np.ndarray, t: int, clients: Any, unit
         x, y = x.reshape(len(x), -1), y.astype(int)
         weight, bias = theta[:640].reshape(10, 64).copy(), theta[640:].copy()
         velocity = [np.zeros_like(weight), np.zeros_like(bias)]
-        for batch in batches(len(y), world.training, randomness, t, n):
+        for batch in batches(len(y), world.local, randomness, t, n):
             logits = x[batch] @ weight.T + bias
             p = np.exp(logits - logits.max(axis=1, keepdims=True))
             p /= p.sum(axis=1, keepdims=True)
@@ -67,7 +68,7 @@ def test_rounds_equal_the_paper_written_out(clients: Any, engine: str, clip_unit
     state = world.start()
     theta = state.model.numpy().astype(np.float64)
     for t in range(1, 5):
-        rate = world.training.rate(t, 4)
+        rate = world.local.rate(t, 4)
         state, report = world.round(state)
         theta = paper_round(world, theta, t, clients, rate if clip_unit == "gradient" else 1.0, rate)
         assert state.model.numpy() == pytest.approx(theta, abs=2e-5)
@@ -192,13 +193,12 @@ def test_any_module_and_any_datasets() -> None:
             return x @ self.scale
 
     model = Own()
-    trained, reports = train(
-        plan([Group("g", 4, Budget(9.0))], 3), model, [Pairs()] * 4, test=(torch.ones(2, 3), torch.tensor([0, 1]))
-    )
+    made, test = plan([Group("g", 4, Budget(9.0))], 3), (torch.ones(2, 3), torch.tensor([0, 1]))
+    result, reports = train(Federation(made, model, [Pairs()] * 4, test=test))
     assert [report.round for report in reports] == [1, 2, 3]
-    assert isinstance(trained, Own)
+    assert isinstance(result, Own)
     assert torch.equal(model.scale, torch.zeros(3, 2))
-    assert not torch.equal(trained.scale, model.scale)
+    assert not torch.equal(result.scale, model.scale)
     assert reports[-1].accuracy == 50.0
 
 
@@ -206,12 +206,12 @@ def test_any_module_and_any_datasets() -> None:
 def test_other_models_and_precisions_train(clients: Any, precision: str) -> None:
     if precision == "bf16" and not bf16_works("cpu"):
         with pytest.raises(InputError, match="precision = 'bf16' does not work"):
-            federation(clients, plan(GROUPS, rounds=3), training=LocalTraining(precision="bf16"))
+            federation(clients, plan(GROUPS, rounds=3), precision="bf16")
         pytest.skip("torch dies of bfloat16 on this machine")
     made = plan(GROUPS, rounds=3)
     for name in ("cnn", "resnet20"):
-        training = LocalTraining(epochs=1, batch_size=64, learning_rate=0.01, precision=precision)
-        world = federation(clients, made, name, training=training)
+        training = LocalTraining(epochs=1, batch_size=64, learning_rate=0.01)
+        world = federation(clients, made, name, local=training, precision=precision)
         state, _ = world.round(world.start())
         assert world.engine.name == "loop"
         assert torch.isfinite(state.model).all()
@@ -220,29 +220,29 @@ def test_other_models_and_precisions_train(clients: Any, precision: str) -> None
 def test_what_does_not_fit_is_refused(clients: Any) -> None:
     made = plan(GROUPS, rounds=3)
     wide = nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
-    with pytest.raises(InputError, match="model has 5 outputs, so a label must be one whole number from 0 to 4"):
-        train(made, wide, clients)
+    with pytest.raises(InputError, match="outputs stand for 5 labels, so a label must be one whole number from 0 to 4"):
+        trained(made, wide, clients)
     with pytest.raises(InputError, match=r"model cannot take inputs of shape \(1, 8, 8\) and type torch.float32"):
-        train(made, nn.Linear(7, 10), clients)
+        trained(made, nn.Linear(7, 10), clients)
     with pytest.raises(InputError, match="clients has 3 datasets; the plan is for 10 clients"):
-        train(made, wide, clients[:3])
+        trained(made, wide, clients[:3])
     with pytest.raises(InputError, match="no trainable parameters"):
-        train(made, nn.Flatten(), clients)
+        trained(made, nn.Flatten(), clients)
     with pytest.raises(InputError, match="client 2 has another number of inputs than of labels"):
-        train(made, wide, [clients[0], (torch.empty(0, 1, 8, 8), torch.zeros(1, dtype=torch.long)), *clients[2:]])
+        trained(made, wide, [clients[0], (torch.empty(0, 1, 8, 8), torch.zeros(1, dtype=torch.long)), *clients[2:]])
     with pytest.raises(InputError, match="engine = 'dense' cannot be used: the model is more"):
-        train(made, make_model("cnn", torch.Size((1, 8, 8)), 10, 0), clients, engine="dense")
+        trained(made, make_model("cnn", torch.Size((1, 8, 8)), 10, 0), clients, engine="dense")
     assert Layout.of(wide).size == 325
     x, y = clients[0]
     for labels in (y - 20, y[:, None]):
         with pytest.raises(InputError, match="a label must be one whole number from 0 to 9"):
-            train(made, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), [(x, labels), *clients[1:]])
+            trained(made, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), [(x, labels), *clients[1:]])
 
 
 def test_running_statistics_are_refused(clients: Any) -> None:
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
     with pytest.raises(InputError, match="model has running statistics in '1'"):
-        train(plan(GROUPS, rounds=3), model, clients)
+        trained(plan(GROUPS, rounds=3), model, clients)
 
 
 def test_nothing_of_a_client_reaches_a_buffer_and_dropout_repeats(clients: Any) -> None:
@@ -262,7 +262,7 @@ def test_nothing_of_a_client_reaches_a_buffer_and_dropout_repeats(clients: Any) 
 
     torch.manual_seed(0)
     model = Leaky()
-    ends: list[Any] = [train(plan(GROUPS, rounds=3), model, clients, reproducible=True)[0] for _ in range(2)]
+    ends: list[Any] = [trained(plan(GROUPS, rounds=3), model, clients, reproducible=True)[0] for _ in range(2)]
     assert torch.equal(ends[0].layer.weight, ends[1].layer.weight)
     assert float(ends[0].memory) == 0.0 == float(model.memory)
 
@@ -293,32 +293,25 @@ class Heights(torch.utils.data.Dataset[tuple[torch.Tensor, float]]):
 
 def test_targets_that_are_no_whole_numbers_are_never_cut_off() -> None:
     made = plan([Group("g", 4, Budget(9.0))], 2)
-    world = Federation(
-        made,
-        nn.Linear(3, 1),
-        [Heights()] * 4,
-        LocalTraining(),
-        Mechanics(),
-        (torch.ones(2, 3), torch.ones(2)),
-        loss=squared,
-    )
-    assert world.engine.clients[0][1].tolist() == [1.5, 2.5, 3.5, 4.5]  # type: ignore[attr-defined]
-    accuracy, loss = world.evaluate(world.start().model)
-    assert accuracy is None  # of a number there is none
-    assert loss is not None
+    test = (torch.ones(2, 3), torch.ones(2))
+    world = assembled(made, nn.Linear(3, 1), [Heights()] * 4, test=test, loss=squared)
+    assert world.clients.samples(0)[1].tolist() == [1.5, 2.5, 3.5, 4.5]
+    _, report = world.step(world.start())
+    assert report.accuracy is None  # of a number there is none
+    assert report.loss is not None
     with pytest.raises(InputError, match="targets that are no whole numbers; give a loss of your own"):
-        train(made, nn.Linear(3, 1), [Heights()] * 4)
+        trained(made, nn.Linear(3, 1), [Heights()] * 4)
 
 
 def test_tokens_stay_whole_numbers_and_arrays_are_taken_as_they_are() -> None:
     made = plan([Group("g", 4, Budget(9.0))], 2)
     model = nn.Sequential(nn.Embedding(7, 4), nn.Flatten(), nn.Linear(12, 2))
     tokens = [(np.array([[1, 2, 3], [4, 5, 6]]), np.array([0, 1]))] * 4
-    _, reports = train(made, model, tokens, reproducible=True)
+    _, reports = trained(made, model, tokens, reproducible=True)
     assert [report.simulation_only_broken_updates for report in reports] == [0, 0]
     arrays = [(np.ones((2, 3)), np.array([0, 1]))] * 4  # of double precision, as NumPy makes them
-    train(made, nn.Linear(3, 2), arrays)
+    trained(made, nn.Linear(3, 2), arrays)
     with pytest.raises(
         InputError, match=r"model has 'weight' of type torch.float64; what is trained is of torch.float32"
     ):
-        train(made, nn.Linear(3, 2).double(), arrays)
+        trained(made, nn.Linear(3, 2).double(), arrays)

@@ -7,8 +7,34 @@ if TYPE_CHECKING:
     from nestegg.data import Source
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
-    from nestegg.planning import Budget, Group, GroupPlan, Plan, load_plan, plan, save_plan
-    from nestegg.training import AdaptiveClipping, LocalTraining, Mechanics, RoundReport, train
+    from nestegg.planning import (
+        Budget,
+        Group,
+        GroupPlan,
+        Plan,
+        Schedule,
+        Setting,
+        Shaped,
+        SpendAsYouGo,
+        Uniform,
+        grouped,
+        load_plan,
+        plan,
+        save_plan,
+    )
+    from nestegg.randomness import Randomness
+    from nestegg.runs import run
+    from nestegg.training import (
+        AdaptiveClipping,
+        Evaluation,
+        Federation,
+        LocalTraining,
+        Mechanics,
+        Performance,
+        RoundReport,
+        State,
+        train,
+    )
 
     __version__: str
 
@@ -17,33 +43,61 @@ __all__ = [
     "Budget",
     "BudgetError",
     "Charge",
+    "Evaluation",
+    "Federation",
     "Group",
     "GroupPlan",
     "InputError",
     "Ledger",
     "LocalTraining",
     "Mechanics",
+    "Performance",
     "Plan",
+    "Randomness",
     "RoundReport",
+    "Schedule",
+    "Setting",
+    "Shaped",
     "Source",
+    "SpendAsYouGo",
+    "State",
     "StoppedError",
+    "Uniform",
     "VerificationError",
+    "grouped",
     "load_plan",
     "plan",
+    "run",
     "save_plan",
     "train",
 ]
 
 # Where names are at home. They are imported when asked for: plans do without torch and databases.
-_HOMES = {
+_HOMES: dict[str, tuple[str, ...]] = {
     "accounting": ("Charge",),
+    "callbacks": (),
     "data": ("Source",),
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
-    "planning": ("Budget", "Group", "GroupPlan", "Plan", "load_plan", "plan", "save_plan"),
-    "training": ("AdaptiveClipping", "LocalTraining", "Mechanics", "RoundReport", "train"),
+    "planning": (
+        *("Budget", "Group", "GroupPlan", "Plan", "grouped", "load_plan", "plan", "save_plan"),
+        *("Schedule", "Setting", "Shaped", "SpendAsYouGo", "Uniform"),
+    ),
+    "randomness": ("Randomness",),
+    "runs": ("run",),
+    "training": (
+        *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
+        *("RoundReport", "State", "train"),
+    ),
 }
-_EXTRAS = {"data": ("clients' data", "train"), "ledger": ("the ledger", "ledger"), "training": ("training", "train")}
+_EXTRAS = {
+    "callbacks": ("training", "train"),
+    "data": ("clients' data", "train"),
+    "ledger": ("the ledger", "ledger"),
+    "randomness": ("training", "train"),
+    "runs": ("a run with a folder", "train", "ledger", "charts"),
+    "training": ("training", "train"),
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -51,15 +105,14 @@ def __getattr__(name: str) -> Any:
 
     if name == "__version__":
         return _version()
-    if name in _HOMES:
-        return import_module(f"nestegg.{name}")
     for room, names in _HOMES.items():
-        if name in names:
+        if name == room or name in names:
             if room in _EXTRAS:
                 from nestegg.extras import needs
 
                 needs(*_EXTRAS[room])
-            return getattr(import_module(f"nestegg.{room}"), name)
+            home = import_module(f"nestegg.{room}")
+            return home if name == room else getattr(home, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -11,33 +11,20 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nestegg.checks import one_of, whole
+from nestegg.checks import whole
 from nestegg.config import Config, changed, check_config
+from nestegg.description import of_config
 from nestegg.errors import InputError, StoppedError
-from nestegg.identity import config_digest
-from nestegg.planning import Plan
+from nestegg.planning import COMPARED, Plan, known_method
 from nestegg.processes import as_done
 from nestegg.release import stamp
-from nestegg.roster import make_plan
-from nestegg.runs import RunFolder, Task, resume_run, start_run
+from nestegg.roster import with_method
+from nestegg.runs import RunFolder, resume_run, start_run
+from nestegg.runs.configured import new_simulation, resolved
 from nestegg.runs.payment import check_ledger
-from nestegg.runs.task import resolved
 from nestegg.training.workers import one_thread
 
 _GO_ON = "What is done of the comparison is kept; the same command with --resume goes on."
-# A method by name; the two compositions and the smallest-budget variants of the paper's own method are told apart.
-VARIANTS: dict[str, dict[str, str]] = {
-    "fedavg": {"method": "fedavg"},
-    "dp-fedavg": {"method": "dp-fedavg"},
-    "idp-fedavg": {"method": "idp-fedavg"},
-    "idp-fedavg-pld": {"method": "idp-fedavg", "accountant": "pld"},
-    "adaptive-clipping": {"method": "adaptive-clipping"},
-    "paper": {"method": "spend-as-you-go", "composition": "paper"},
-    "exact": {"method": "spend-as-you-go", "composition": "exact"},
-    "exact-pld": {"method": "spend-as-you-go", "composition": "exact", "accountant": "pld"},
-    "paper-smallest": {"method": "spend-as-you-go", "composition": "paper", "budgets": "smallest"},
-    "exact-smallest": {"method": "spend-as-you-go", "composition": "exact", "budgets": "smallest"},
-}
 
 
 class Comparison:
@@ -45,7 +32,7 @@ class Comparison:
 
     Args:
         config: what is trained, and the first seed.
-        methods: names of `VARIANTS`.
+        methods: names of `planning.COMPARED`, or "module:Name".
         seeds: how many.
         folder: where the runs are.
 
@@ -59,7 +46,7 @@ class Comparison:
         if not methods or len(set(methods)) < len(methods):
             raise InputError(f"methods = {','.join(methods)!r} must name at least one method, and none twice.")
         for name in methods:
-            one_of("methods", name, VARIANTS)
+            known_method("methods", name, COMPARED)
         self.config, self.methods, self.folder = config, tuple(methods), folder
         self.seeds = range(config.training.seed, config.training.seed + seeds)
         for name in methods:
@@ -110,22 +97,22 @@ class Comparison:
         return stamp(self.config.training.reproducible).get("note")
 
     def _place(self, name: str, seed: int) -> Path:
-        return self.folder / f"{name}-{seed}"
+        return self.folder / f"{name.replace(':', '.')}-{seed}"  # a colon is no part of a file name everywhere
 
     def _check(self, name: str) -> None:
         tried = variant(self.config, name, self.seeds[0])
-        plan = make_plan(tried)
-        Task(tried, plan)
+        simulation, described = new_simulation(tried, "")
+        plan = simulation.federation.plan
         for seed in self.seeds:
             if self._place(name, seed).exists():
                 _check_origin(RunFolder(self._place(name, seed)), variant(self.config, name, seed), plan)
         if not all(self._place(name, seed).exists() for seed in self.seeds):
-            check_ledger(tried, plan)
+            check_ledger(described, plan)
 
 
 def _check_origin(run: RunFolder, config: Config, plan: Plan) -> None:
     """Refuse a run of another configuration: a table must not mix them."""
-    same = config_digest(run.config()) == config_digest(resolved(config, plan))
+    same = run.run.identity == of_config(resolved(config, plan)).identity
     if not same or run.plan_of(plan.digest) is None:
         raise InputError(f"{run.path} is a run of another configuration or plan; give another folder.")
 
@@ -147,10 +134,4 @@ def _accuracies(folder: Path) -> list[float]:
 
 def variant(config: Config, name: str, seed: int) -> Config:
     """The configuration with another method and seed; keys of other methods are dropped."""
-    privacy = config.privacy.model_copy(update=VARIANTS[name])
-    fields = privacy.model_fields_set - {"shape", "end_ratio", "adaptive"}
-    if name == "adaptive-clipping":
-        fields |= {"adaptive"}
-    privacy = privacy.model_construct(fields, **dict(privacy))
-    training = config.training.model_copy(update={"seed": seed})
-    return config.model_copy(update={"privacy": privacy, "training": training})
+    return changed(with_method(config, name), "training", seed=seed)

@@ -9,12 +9,12 @@ from pydantic import Field
 
 from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
+from nestegg.method_keys import PLANNER_KEYS, owner_of, unread_keys
+from nestegg.named import is_named
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
 NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
-# Keys that only one method reads; with any other they are a mistake.
-METHOD_KEYS = {"shape": "shaped", "end_ratio": "shaped", "adaptive": "adaptive-clipping"}
 # Words that training knows, which takes torch to import; a test keeps them equal.
 CHOICES = {
     ("federation", "partition"): ("dirichlet", "iid", "shards"),
@@ -35,6 +35,10 @@ class Federation(Section):
     partition: str = "dirichlet"
     dirichlet: float = 0.1
     samples_per_client: int | None = None  # at most so many of each client's, chosen at random
+    client_column: str | None = None  # of a Parquet file: who, and what is to be predicted
+    target_column: str | None = None
+    test: str | None = None  # a Parquet file with public test data
+    classes: int | None = None  # how many there are; by default as in the test data
 
 
 class Model(Section):
@@ -58,6 +62,7 @@ class Training(Section):
     engine: str = "auto"
     workers: int | None = None
     device: str = "cpu"
+    loss: str | None = None  # "module:function" of outputs and targets; by default cross entropy
 
 
 class GroupTable(Section):
@@ -102,6 +107,7 @@ class Privacy(Section):
     budgets_file: str | None = None
     budget_levels: int = 32
     adaptive: Adaptive = Adaptive()
+    planner: dict[str, Any] = Field(default_factory=dict)  # the planner's own parameters
 
 
 class Ledger(Section):
@@ -116,9 +122,11 @@ class Config(Section):
 
     Attributes:
         format: of the defaults. A file without it means those of format 1, for ever.
+        code: folder of one's own modules, by default that of the file.
     """
 
     format: int = 1
+    code: str | None = None
     federation: Federation = Federation()
     model: Model = Model()
     training: Training = Training()
@@ -139,8 +147,13 @@ def load_config(path: Path | str) -> Config:
     here = path.parent.resolve()
     if config.privacy.budgets_file is not None:
         config = changed(config, "privacy", budgets_file=str((here / config.privacy.budgets_file).resolve()))
-    if config.federation.data is not None:
-        config = changed(config, "federation", data=str((here / config.federation.data).resolve()))
+    federation = config.federation
+    paths = {"data": federation.data, "test": federation.test}
+    paths |= {"dataset": federation.dataset} if is_parquet(federation.dataset) else {}
+    absolute = {key: str((here / name).resolve()) for key, name in paths.items() if name is not None}
+    config = changed(config, "federation", **absolute)
+    if config.code is not None or any(is_named(name or "") for name in _named(config)):
+        config = config.model_copy(update={"code": str((here / (config.code or "")).resolve())})
     if (url := config.ledger.url or "").startswith(_FILE_URL):
         config = changed(config, "ledger", url=f"{_FILE_URL}{here / url.removeprefix(_FILE_URL)}")
     if config.ledger.url is not None and "accountant" not in config.privacy.model_fields_set:
@@ -148,20 +161,31 @@ def load_config(path: Path | str) -> Config:
     return config
 
 
+def is_parquet(dataset: str) -> bool:
+    """Return whether a dataset is a file of clients."""
+    return dataset.lower().endswith(".parquet")
+
+
+def is_own(dataset: str) -> bool:
+    """Return whether a dataset is somebody's own: a file of clients, or what a function returns."""
+    return is_parquet(dataset) or is_named(dataset)
+
+
+def _named(config: Config) -> list[str | None]:
+    """What may be given by "module:Name"."""
+    return [config.federation.dataset, config.model.name, config.training.loss, config.privacy.method]
+
+
 def _samples(privacy: Privacy) -> bool:
     """Whether somebody may be left out of a round: then only one Rényi order holds for a ledger that outlives a run."""
     rates = [privacy.spending_rate, privacy.saving_rate, *(group.saving_rate for group in privacy.groups)]
-    return privacy.budgets_file is not None or any(rate is not None and rate < 1.0 for rate in rates)
+    may_sample = privacy.budgets_file is not None or is_named(privacy.method)  # whose rates are not known yet
+    return may_sample or any(rate is not None and rate < 1.0 for rate in rates)
 
 
 def changed(config: Config, section: str, **values: Any) -> Config:
     """The configuration with other values in one of its sections."""
     return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
-
-
-def ledger_of(config: Config, folder: Path) -> str | Path:
-    """The ledger of a run in a folder: the URL it names, or its own file."""
-    return config.ledger.url or own_ledger(folder)
 
 
 def own_ledger(folder: Path) -> Path:
@@ -173,19 +197,21 @@ def own_ledger(folder: Path) -> Path:
 def to_toml(config: Config) -> dict[str, Any]:
     """The configuration as a TOML table: without what was not given, and without the keys of other methods."""
     content = config.model_dump(exclude_none=True)
-    for key, method in METHOD_KEYS.items():
-        if config.privacy.method != method:
-            del content["privacy"][key]
+    privacy = content["privacy"]
+    unread = {*unread_keys(config.privacy.method), *(PLANNER_KEYS if privacy["planner"] else ("planner",))}
+    content["privacy"] = {key: value for key, value in privacy.items() if key not in unread}
     return content
 
 
 def check_method_keys(config: Config) -> None:
-    """Refuse keys that belong to another method than the configured one."""
-    for key, method in METHOD_KEYS.items():
-        if key in config.privacy.model_fields_set and config.privacy.method != method:
-            raise InputError(
-                f"privacy.{key} belongs to the method {method!r}; privacy.method = {config.privacy.method!r}."
-            )
+    """Refuse keys that belong to another method than the configured one, and parameters that are given twice."""
+    given, method = config.privacy.model_fields_set, config.privacy.method
+    for key in unread_keys(method):
+        if key in given:
+            raise InputError(f"privacy.{key} belongs to the method {owner_of(key)!r}; privacy.method = {method!r}.")
+    for key in PLANNER_KEYS:
+        if key in given and config.privacy.planner:
+            raise InputError(f"privacy.{key} and privacy.planner are both given; one of them must go.")
 
 
 def check_config(config: Config) -> None:
@@ -207,3 +233,24 @@ def check_config(config: Config) -> None:
         positive("federation.dirichlet", config.federation.dirichlet)
     if config.federation.samples_per_client is not None:
         whole("federation.samples_per_client", config.federation.samples_per_client, 2)
+    _check_own(config.federation)
+
+
+def _check_own(federation: Federation) -> None:
+    """Refuse keys of a file of clients that are missing, or have no file."""
+    for key in ("client_column", "target_column", "test"):
+        value = getattr(federation, key)
+        if is_parquet(federation.dataset) and value is None and key != "test":
+            raise InputError(f"federation.{key} is missing: federation.dataset = {federation.dataset!r} needs it.")
+        if not is_parquet(federation.dataset) and value is not None:
+            raise InputError(f"federation.{key} = {value!r} belongs to a Parquet file as federation.dataset.")
+    if federation.test is not None and not is_parquet(federation.test):
+        raise InputError(f"federation.test = {federation.test!r} must be a Parquet file.")
+    if federation.classes is not None:
+        whole("federation.classes", federation.classes, 1)
+        if not is_own(federation.dataset):
+            raise InputError(f"federation.classes = {federation.classes} belongs to data of one's own.")
+    if is_parquet(federation.dataset) and federation.samples_per_client is not None:
+        raise InputError(
+            "federation.samples_per_client is for data that is divided among clients; theirs is their own."
+        )

@@ -16,6 +16,8 @@ EXTRAS = {
     "bench": ("psutil",),
     "flower": ("flwr", "cryptography"),
     "postgresql": ("psycopg",),
+    "tensorboard": ("tensorboard",),
+    "mlflow": ("mlflow",),
 }
 RUNS = ("train", "ledger", "charts")  # what a run with a folder takes: it trains, pays and reports
 

@@ -10,7 +10,8 @@ import hashlib
 import json
 from typing import Any
 
-from nestegg.config import METHOD_KEYS, Config
+from nestegg.config import Config
+from nestegg.method_keys import unread_keys
 from nestegg.schema import Section
 
 FIRST_KEYS = {
@@ -29,16 +30,16 @@ FIRST_KEYS = {
         *("budget_levels", "adaptive"),
     },
 }
-# What a result does not depend on: how its file was written, where its data lies, what it computes on, who keeps books.
-IRRELEVANT = {"Config": {"format", "ledger"}, "Federation": {"data"}, "Training": {"device", "workers"}}
+# What a result does not depend on: how its file was written, where its data lies, what it computes on, who
+# keeps books, and where one's own modules are.
+IRRELEVANT = {"Config": {"format", "ledger", "code"}, "Federation": {"data"}, "Training": {"device", "workers"}}
 
 
 def config_digest(config: Config) -> str:
     """Return the SHA-256 of all that a run's result depends on."""
     content = _content(config)
-    for key, method in METHOD_KEYS.items():
-        if config.privacy.method != method:
-            content["privacy"].pop(key, None)
+    for key in unread_keys(config.privacy.method):
+        content["privacy"].pop(key, None)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -37,10 +37,10 @@ class Randomness:
             for release. Otherwise they come from AES in counter mode under a fresh key of the operating system.
     """
 
-    seed: int
-    reproducible: bool
+    seed: int = 0
+    reproducible: bool = False
 
-    def stream(self, purpose: Purpose, round_: int = 0, client: int = SERVER) -> np.random.Generator:
+    def stream(self, purpose: Purpose, round_: int = 0, *, client: int = SERVER) -> np.random.Generator:
         """The stream for one purpose, round and client (or the server)."""
         if purpose in _SECRET and not self.reproducible:
             return np.random.Generator(randomgen.AESCounter(np.random.SeedSequence()))

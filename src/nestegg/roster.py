@@ -10,10 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
-from nestegg.config import Config, GroupTable, Privacy
+from nestegg.config import Config, GroupTable, Privacy, changed, is_own
+from nestegg.curves import CURVES
 from nestegg.errors import InputError
-from nestegg.planning import Budget, Group, Plan, at_smallest_budget, plan, split_clients
-from nestegg.planning.clients import ClientBudgets, bucket, read_clients
+from nestegg.method_keys import PLANNER_KEYS, reads
+from nestegg.named import load_object
+from nestegg.own import own_names
+from nestegg.planning import (
+    COMPARED,
+    Budget,
+    Group,
+    Plan,
+    Planner,
+    at_smallest_budget,
+    known_method,
+    plan,
+    split_clients,
+)
+from nestegg.planning.clients import ClientBudgets, read_clients
+from nestegg.planning.levels import bucket
+from nestegg.planning.parameters import planner_with
 
 BUDGETS = ("individual", "smallest")
 
@@ -28,35 +44,113 @@ class Roster(NamedTuple):
 
 def make_groups(config: Config) -> tuple[Group, ...]:
     """The groups that a configuration describes, each with a number of clients."""
+    if config.federation.clients is None and is_own(config.federation.dataset):
+        return make_roster(config).groups  # which counts the clients in the data
     return _read_groups(config)[0]
 
 
-def make_roster(config: Config) -> Roster:
-    """The groups and everybody in them, by the names in the file of budgets or as client-1, client-2 and so on."""
+def make_roster(config: Config, names: Sequence[str] | None = None) -> Roster:
+    """The groups and everybody in them.
+
+    Clients are called as in their own data or in the file of budgets, and client-1, client-2 and so on without either.
+    Groups without a file take clients of the data by a permutation that follows from the seed.
+
+    Args:
+        config: what describes them.
+        names: of the clients in their own data, where that is open already.
+    """
+    if names is None:
+        names = own_names(config)
+    if names is not None:
+        config = _counted(config, names)
     groups, file = _read_groups(config)
     if file is None:
         own = [table.epsilon for table, count in _with_counts(config) for _ in range(count)]
-        return Roster(groups, tuple(f"client-{i}" for i in range(1, len(own) + 1)), _budgets(own, config))
-    clients, member = file
+        clients = _default_names(len(own)) if names is None else _permuted(names, config.training.seed)
+        return Roster(groups, clients, _budgets(own, config))
+    budgets, member = file
     order = member.argsort(kind="stable")
-    names = tuple(clients.client[i] for i in order)
-    return Roster(groups, names, _budgets(clients.epsilon[order].tolist(), config))
+    clients = tuple(budgets.client[i] for i in order)
+    if names is not None:
+        clients = tuple(names[i] for i in _joined(clients, names))
+    return Roster(groups, clients, _budgets(budgets.epsilon[order].tolist(), config))
 
 
-def make_plan(config: Config, method: str | None = None, composition: str | None = None) -> Plan:
-    """The plan that a configuration describes, or would describe with another method or composition."""
+def make_plan(config: Config) -> Plan:
+    """The plan that a configuration describes."""
     privacy = config.privacy
     return plan(
         make_groups(config),
         config.training.rounds,
-        method=method or privacy.method,
-        composition=composition or privacy.composition,
+        method=_method(config),
         accountant=privacy.accountant,
         spending_rate=privacy.spending_rate,
         clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
-        shape=privacy.shape,
-        end_ratio=privacy.end_ratio,
+        clip_scale=_clip_scale(config),
     )
+
+
+def _default_names(clients: int) -> tuple[str, ...]:
+    return tuple(f"client-{number}" for number in range(1, clients + 1))
+
+
+def _counted(config: Config, names: Sequence[str]) -> Config:
+    """The configuration with the number of clients in their own data, unless a file of budgets counts them, too."""
+    clients = config.federation.clients
+    if clients not in (None, len(names)):
+        raise InputError(f"federation.clients = {clients} must be the number of clients in the data, {len(names)}.")
+    return config if config.privacy.budgets_file is not None else changed(config, "federation", clients=len(names))
+
+
+def _joined(budgets: Sequence[str], names: Sequence[str]) -> list[int]:
+    """Where everybody with a budget is among those with data."""
+    from nestegg.data.sources import joined  # which takes torch to import
+
+    return [int(place) for place in joined(budgets, names)]
+
+
+def _permuted(names: Sequence[str], seed: int) -> tuple[str, ...]:
+    """Names in an order that follows from the seed, so that groups are as random as a partition is."""
+    from nestegg.randomness import Purpose, Randomness
+
+    order = Randomness(seed, reproducible=True).stream(Purpose.PARTITION).permutation(len(names))
+    return tuple(names[i] for i in order.tolist())
+
+
+def with_method(config: Config, name: str) -> Config:
+    """The configuration with a method as comparisons name it; what only other methods read is dropped.
+
+    The configured method keeps the parameters it has.
+    """
+    method = known_method("methods", name, COMPARED)
+    given = config.privacy.model_fields_set - {"adaptive"} | ({"adaptive"} if method.learns_clip_norm else set())
+    update = {"method": method.written, **method.changes}
+    if name != config.privacy.method:
+        given, update = given - {*PLANNER_KEYS}, {**update, "planner": {}}
+    privacy = config.privacy.model_copy(update=update)
+    return config.model_copy(update={"privacy": privacy.model_construct({*given, *update}, **dict(privacy))})
+
+
+def _clip_scale(config: Config) -> list[float] | None:
+    """λ_t of every round where clip norms are norms of accumulated gradients."""
+    training = config.training
+    if config.privacy.clip_unit != "gradient":
+        return None
+    curve = CURVES[one_of("training.schedule", training.schedule, CURVES)]
+    return [training.learning_rate * curve(t, training.rounds) for t in range(1, training.rounds + 1)]
+
+
+def _method(config: Config) -> str | Planner:
+    """The configured method: its name, or where it has parameters its planner with them."""
+    privacy = config.privacy
+    method = known_method("privacy.method", privacy.method)
+    if method.planner is None:
+        kind = load_object("privacy.method", privacy.method, config.code)
+        return planner_with("privacy.planner", kind, privacy.planner)
+    if privacy.planner:
+        return planner_with("privacy.planner", type(method.planner), privacy.planner)
+    flat = {key: getattr(privacy, key) for key in PLANNER_KEYS if reads(method, key)}
+    return planner_with("privacy", type(method.planner), flat) if flat else privacy.method
 
 
 def _budgets(epsilons: Sequence[float], config: Config) -> tuple[Budget, ...]:

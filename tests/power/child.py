@@ -12,6 +12,7 @@ from nestegg.ledger import database
 from nestegg.runs import start_run
 from nestegg.training import RoundReport
 from nestegg.training.dense import DenseEngine
+from tests.callbacks import EachRound
 
 
 def pause(mark: str) -> None:
@@ -41,7 +42,7 @@ def main(config: Path, folder: Path, careless: bool) -> None:
     def out(report: RoundReport) -> None:
         pause("out")
 
-    start_run(load_config(config), folder, out)
+    start_run(load_config(config), folder, callbacks=[EachRound(out)])
 
 
 if __name__ == "__main__":

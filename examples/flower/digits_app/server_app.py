@@ -6,7 +6,7 @@ from flwr.serverapp import Grid, ServerApp
 import nestegg
 from digits_app import task
 from nestegg import Budget, Group
-from nestegg.flower import PlannedStrategy
+from nestegg.flower import Enrolling, PlannedStrategy, Sharing
 
 app = ServerApp()
 
@@ -22,7 +22,8 @@ def main(grid: Grid, context: Context) -> None:
         Group("open", quarter, Budget(80.0), saving_rate=0.7),
     ]
     plan = nestegg.plan(groups, rounds=int(config["rounds"]), spending_rate=0.9, clip_norm=1.0)
-    strategy = PlannedStrategy(plan, str(config["folder"]), identity=str(config["identity"]), clipping="flat")
+    enrolling, sharing = Enrolling(identity=str(config["identity"])), Sharing("flat")
+    strategy = PlannedStrategy(plan, str(config["folder"]), enrolling=enrolling, sharing=sharing)
     model = task.make_model()
 
     def evaluate(round_: int, arrays: ArrayRecord) -> MetricRecord:

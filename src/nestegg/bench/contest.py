@@ -19,7 +19,7 @@ from nestegg.bench.process import Process
 from nestegg.bench.simulators import Simulator, multiplication, python_of
 from nestegg.bench.works import recipe, write_work
 from nestegg.errors import InputError
-from nestegg.training.engines import cores
+from nestegg.training.performance import cores
 
 Say = Callable[[str], None]
 

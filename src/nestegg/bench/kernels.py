@@ -18,9 +18,10 @@ from nestegg.mechanism import Layout
 from nestegg.randomness import Randomness
 from nestegg.report.tables import as_markdown
 from nestegg.training import kernel
+from nestegg.training.clients import ClientsInMemory
 from nestegg.training.dense import DenseEngine
 from nestegg.training.engines import LoopEngine
-from nestegg.training.local import LocalTraining, default_loss
+from nestegg.training.local import LocalTraining
 from nestegg.training.workers import Engine, one_thread
 
 _TURNS = 3
@@ -83,8 +84,8 @@ def compare_kernels(shapes: Sequence[Shape]) -> Iterator[Comparison]:
         classes = max(2, shape.units[-1])
         clients = random_clients(shape.clients, shape.samples, shape.samples, shape.units[:1], classes)
         model, training = nn.Sequential(*layers[:-1]), LocalTraining(1, shape.batch, _RATE)
-        parts = (model, clients, training, Randomness(0, reproducible=True))
-        engines: dict[str, Engine] = {"loop": LoopEngine(*parts, default_loss)}
+        parts = (model, ClientsInMemory(clients), training, Randomness(0, reproducible=True))
+        engines: dict[str, Engine] = {"loop": LoopEngine(*parts)}
         engines |= {one.instruction_set: DenseEngine(*parts, one) for one in kernel.kernels()}
         start = Layout.of(model).flatten(model)
         turns = [

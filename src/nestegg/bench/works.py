@@ -20,7 +20,7 @@ from nestegg.mechanism import Layout
 from nestegg.models import make_model
 from nestegg.planning import Budget, Group, Plan, load_plan, plan, save_plan
 from nestegg.randomness import Purpose, Randomness
-from nestegg.training import Federation, LocalTraining, Mechanics
+from nestegg.training import Federation, LocalTraining, Mechanics, Performance
 from nestegg.training.local import Samples
 
 SEED = 0
@@ -123,7 +123,7 @@ def write_work(made: Recipe, folder: Path, rounds: int, data: str | None = None)
     model = make_model(made.model, clients[0][0].shape[1:], classes, SEED)
     group = Group("all", len(clients), Budget(8.0))
     spending = plan([group], rounds, method="idp-fedavg", spending_rate=made.rate, clip_norm=CLIP_NORM)
-    world = _federation(spending, model, clients, made.training)
+    world = _federation(spending, model, clients, made.training, Performance(workers=1))
     folder.mkdir(parents=True, exist_ok=True)
     sizes = np.array([len(y) for _, y in clients])
     np.save(folder / "x.npy", torch.cat([x for x, _ in clients]).numpy())
@@ -160,10 +160,11 @@ def load_federation(
     """The federation of a folder, to do its rounds here."""
     work = Work.load(folder)
     names = ("epochs", "batch_size", "learning_rate", "momentum")
-    training = LocalTraining(**{name: work.facts[name] for name in names}, schedule="constant", precision=precision)
+    training = LocalTraining(**{name: work.facts[name] for name in names}, schedule="constant")
     sizes = np.diff(work.starts).tolist()
     clients = zip(torch.from_numpy(work.x).split(sizes), torch.from_numpy(work.y).split(sizes), strict=True)
-    return _federation(load_plan(folder / "plan.json"), work.network(), list(clients), training, workers, engine)
+    performance = Performance(engine, workers, precision=precision)
+    return _federation(load_plan(folder / "plan.json"), work.network(), list(clients), training, performance)
 
 
 def _federation(
@@ -171,10 +172,7 @@ def _federation(
     model: nn.Module,
     clients: list[Samples],
     training: LocalTraining,
-    workers: int | None = 1,
-    engine: str = "auto",
+    performance: Performance,
 ) -> Federation:
-    mechanics, randomness = Mechanics("flat", "update"), Randomness(SEED, reproducible=True)
-    return Federation(
-        spending, model, clients, training, mechanics, randomness=randomness, engine=engine, workers=workers
-    )
+    mechanics = Mechanics("flat", "update", randomness=Randomness(SEED, reproducible=True))
+    return Federation(spending, model, clients, local=training, mechanics=mechanics, performance=performance)

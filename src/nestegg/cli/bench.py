@@ -66,8 +66,7 @@ def _peers(
     from nestegg.bench.outcome import COLUMNS, machine, row, save
     from nestegg.bench.simulators import simulators
     from nestegg.bench.works import recipe
-    from nestegg.training.engines import cores
-    from nestegg.training.local import PRECISIONS
+    from nestegg.training.performance import PRECISIONS, cores
 
     for precision in precisions:
         one_of("precisions", precision, PRECISIONS)

@@ -13,7 +13,8 @@ import typer
 from rich.console import Console
 
 from nestegg.cli import ledger_content, tables
-from nestegg.config import Config, ledger_of, load_config
+from nestegg.cli.progress import hearing
+from nestegg.description import CONFIG, RUN, Description, read_description
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 from nestegg.files import write_atomically
@@ -128,7 +129,7 @@ def withdraw(
 ) -> None:
     """Let a client withdraw, for good: it is in no new run, and its open ones go on without it."""
     with _open(place) as ledger:
-        ledger.withdraw(client, reason, author)
+        ledger.withdraw(client, reason, author=author)
         open_ = [part.run for part in ledger.account(client).parts]
     _say(f"{client} has withdrawn: it pays for no further round. Runs it is in: {', '.join(open_) or 'none'}.")
 
@@ -201,11 +202,12 @@ def replan(
 ) -> None:
     """Plan the rounds that are left of a run anew, from what its clients have really spent, here and elsewhere."""
     folder = Path(run)
-    if is_folder := _run_config(folder) is not None:
+    if (described := _run_in(folder)) is not None:
         needs("planning a run anew", *RUNS)
         from nestegg.runs import replan_run
 
-        plan = replan_run(folder, _warn)
+        with hearing(_warn):
+            plan = replan_run(folder)
     else:
         with _open(place) as ledger:
             books = ledger.books(run)
@@ -215,7 +217,7 @@ def replan(
     console = Console()
     console.print(tables.groups_table(plan))
     console.print(tables.spending_table(judged(plan)))
-    go_on = f" Go on: nestegg run --resume {run}" if is_folder else ""
+    go_on = f" Go on: {described.go_on.format(folder=run)}" if described is not None else ""
     _say(f"{run} has a new plan, {plan.digest[:16]}, from what is left.{go_on}")
 
 
@@ -241,16 +243,17 @@ def _where(place: str) -> str | Path:
     """The ledger that somebody means who names a URL, a file, or the folder of a run."""
     if "://" in place:
         return place
-    config = _run_config(Path(place))
-    return ledger_of(config, Path(place)) if config else Path(place)
+    run = _run_in(Path(place))
+    return run.ledger_in(Path(place)) if run is not None else Path(place)
 
 
-def _run_config(folder: Path) -> Config | None:
+def _run_in(folder: Path) -> Description | None:
+    """The run in a folder, if there is one."""
     try:
-        is_run = (folder / "config.toml").is_file()
+        is_run = (folder / CONFIG).is_file() or (folder / RUN).is_file()
     except (OSError, ValueError) as error:
         raise InputError(f"{str(folder)[:60]!r} is not a file name: {error}.") from None
-    return load_config(folder / "config.toml") if is_run else None
+    return read_description(folder) if is_run else None
 
 
 def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:

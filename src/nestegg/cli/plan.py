@@ -13,20 +13,15 @@ from rich.status import Status
 from nestegg.cli import tables
 from nestegg.config import Config, check_config, load_config
 from nestegg.planning import GroupPlan, Plan, exposures, judged, remarks, save_plan
-from nestegg.roster import make_plan
-
-RIVALS = {
-    "uniform": {"method": "idp-fedavg"},
-    "paper": {"method": "spend-as-you-go", "composition": "paper"},
-    "exact": {"method": "spend-as-you-go", "composition": "exact"},
-}
+from nestegg.planning.registry import RIVALS
+from nestegg.roster import make_plan, with_method
 
 
 def plan(
     config_file: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Groups, budgets, rounds and rates.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole plan as JSON and nothing else.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="PLAN.json", help="Save the plan to this file.")] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Plan uniform, paper and exact side by side.")] = False,
+    compare: Annotated[bool, typer.Option("--compare", help="Plan idp-fedavg, paper and exact side by side.")] = False,
 ) -> None:
     """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
     config = load_config(config_file)
@@ -35,8 +30,8 @@ def plan(
     with Console(stderr=True, quiet=as_json).status("Planning …") as status:
         made = _judged(make_plan(config), status)
         _check_adaptive(config, made)
-        asked = RIVALS if compare else {}
-        rivals = {name: _judged(make_plan(config, **changes), status) for name, changes in asked.items()}
+        asked = RIVALS if compare else ()
+        rivals = {name: _judged(make_plan(with_method(config, name)), status) for name in asked}
         exposed = [one.to_dict() for one in exposures(made, colluders)] if as_json and not compare else []
     if out is not None:
         save_plan(made, out)
@@ -61,14 +56,14 @@ def _judged(made: Plan, status: Status) -> Plan:
 
     def tell(row: GroupPlan) -> None:
         place = f"group {numbers[row.group.name]} of {len(made.groups)}"
-        status.update(f"Judging {made.method} ({made.composition}) by privacy loss distributions, {place} …")
+        status.update(f"Judging {made.title} by privacy loss distributions, {place} …")
 
     return judged(made, tell)
 
 
 def _check_adaptive(config: Config, made: Plan) -> None:
     """Refuse parameters of adaptive clipping as a run does."""
-    if made.method == "adaptive-clipping":
+    if made.about.learns_clip_norm:
         from nestegg.training import AdaptiveClipping  # torch is slow to import; other methods do without it
 
         AdaptiveClipping(**config.privacy.adaptive.model_dump()).check(made)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -12,13 +14,31 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 if TYPE_CHECKING:
     from nestegg.config import Config
     from nestegg.experiments.cells import Cell
-    from nestegg.training import RoundReport
 
 
-_EVERY = 10  # rounds between plain lines
+class _Hearing(logging.Handler):
+    """Hands what the library says to whoever shows it."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
+        self.say = say
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.say(record.getMessage())
 
 
-class _Display:
+@contextmanager
+def hearing(say: Callable[[str], None]) -> Iterator[None]:
+    """Show what the library has to say meanwhile."""
+    logger, handler = logging.getLogger("nestegg"), _Hearing(say)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class Display:
     """What is done and what is left, on stderr."""
 
     def __init__(self, total: int | None, done: int = 0, quiet: bool = False) -> None:
@@ -35,6 +55,8 @@ class _Display:
         self.task = self.progress.add_task("Training", total=total, completed=done, facts="")
 
     def __enter__(self) -> Self:
+        self._heard = hearing(self.hear)
+        self._heard.__enter__()
         self.progress.start()
         return self
 
@@ -42,29 +64,17 @@ class _Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.progress.stop()
+        self._heard.__exit__(kind, error, trace)
+
+    def hear(self, sentence: str) -> None:
+        """Take note of what a single run says: where there are many, nothing of it is shown."""
 
     def say(self, sentence: str) -> None:
         """Something the user should know."""
         self.console.print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
-class RoundProgress(_Display):
-    """Shows rounds as they finish."""
-
-    def __init__(self, quiet: bool = False, total: int | None = None) -> None:
-        super().__init__(total, quiet=quiet)
-
-    def show(self, report: RoundReport) -> None:
-        """One more round is done."""
-        spent = max(report.epsilon_spent.values())
-        privacy = f"ε up to {spent:.2f}" if math.isfinite(spent) else "no privacy"
-        facts = f"accuracy {report.accuracy:.1f} %, {privacy}"
-        self.progress.update(self.task, advance=1, facts=facts)
-        if not self.console.is_terminal and report.round % _EVERY == 0:
-            self.say(f"Training, round {report.round}: {facts}")
-
-
-class RunProgress(_Display):
+class RunProgress(Display):
     """Shows trainings of several as they finish."""
 
     def __init__(self, total: int, done: int = 0, quiet: bool = False) -> None:

@@ -54,7 +54,7 @@ def reproduce(
     from nestegg.experiments.outputs import write_outcome, write_page
     from nestegg.experiments.runner import run_cells
     from nestegg.experiments.scales import SCALES
-    from nestegg.training.engines import cores
+    from nestegg.training.performance import cores
 
     console = Console()
     one_of("--scale", scale, SCALES)

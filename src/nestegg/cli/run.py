@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nestegg.cli.progress import RoundProgress
 from nestegg.config import load_config
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
@@ -29,6 +28,7 @@ def run(
 ) -> None:
     """Train a model by a plan: sample, train, clip, add noise, sum, round by round. Writes a folder with everything."""
     needs("nestegg run", *RUNS)
+    from nestegg.cli.rounds import RoundProgress
     from nestegg.runs import (  # torch is slow to import; other commands do without it
         RunFolder,
         resume_run,
@@ -40,12 +40,12 @@ def run(
         raise InputError("give either CONFIG.toml or --resume DIR.")
     if resume is not None:
         with RoundProgress(as_json, rounds_left(resume)) as progress:
-            folder, summary = resume, resume_run(resume, progress.show, progress.say, charts=charts)
+            folder, summary = resume, resume_run(resume, callbacks=[progress], charts=charts)
     elif config_file is not None:
         config = load_config(config_file)
         folder = out or Path(f"{config_file.stem}-run")
         with RoundProgress(as_json, config.training.rounds) as progress:
-            summary = start_run(config, folder, progress.show, progress.say, charts=charts)
+            summary = start_run(config, folder, callbacks=[progress], charts=charts)
     if as_json:
         print(json.dumps(summary))
         return
@@ -53,10 +53,19 @@ def run(
     # How long a run took tells about its secret cohorts, unless it is a simulation that tells all.
     took = f", {RunFolder(folder).private().seconds:.1f} s" if summary["reproducible"] else ""
     console.print(
-        f"[bold]{summary['final_accuracy']:.2f} %[/] test accuracy after {summary['rounds']} rounds{took}, "
+        f"{_result(summary)} after {summary['rounds']} rounds{took}, "
         f"engine {summary['engine']} ({summary['engine_reason']}). See {escape(str(folder / 'report.html'))}.",
         highlight=False,
         soft_wrap=True,
     )
     if "note" in summary:
         console.print(f"[yellow]{summary['note'].capitalize()}.[/]", highlight=False, soft_wrap=True)
+
+
+def _result(summary: dict[str, Any]) -> str:
+    """How good the model is, as far as it can be told from public test data."""
+    if summary["final_accuracy"] is not None:
+        return f"[bold]{summary['final_accuracy']:.2f} %[/] test accuracy"
+    if summary["final_loss"] is not None:
+        return f"[bold]{summary['final_loss']:.4g}[/] test loss"
+    return "Trained"

@@ -21,13 +21,13 @@ SHOWN = 12
 def show(console: Console, plan: Plan, colluders: int = 0) -> None:
     """The plan of a configuration: what it is, its groups, what they are exposed to, when it spends, what is odd."""
     console.print(
-        f"[bold]{plan.method}[/] ({plan.composition}): {plan.clients} clients in {len(plan.groups)} groups, "
+        f"[bold]{escape(plan.title)}[/]: {plan.clients} clients in {len(plan.groups)} groups, "
         f"{plan.rounds} rounds, δ = {plan.delta:g}\n",
         highlight=False,
     )
     console.print(groups_table(plan))
     console.print(spending_table(plan))
-    if plan.method != "fedavg":
+    if plan.is_private:
         console.print(exposure_table(plan, colluders))
         console.print(spending_chart(plan))
     for remark in remarks(plan):
@@ -35,25 +35,26 @@ def show(console: Console, plan: Plan, colluders: int = 0) -> None:
 
 
 def show_comparison(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
-    """The plan of a configuration among other planners for the same budgets."""
-    console.print(comparison(rivals))
-    if plan.method == "spend-as-you-go":
-        console.print(savings_table(plan, rivals))
-    if plan.method != "fedavg":
-        console.print(spending_chart(plan, rivals["uniform"]))
+    """The plan of a configuration among its rivals: uniform spending, the paper's composition, the exact one."""
+    uniform, paper, _ = rivals.values()
+    console.print(comparison({**rivals, plan.about.label: plan} if plan.about.is_own else rivals))
+    if plan.about.rates == "saving":
+        console.print(savings_table(plan, paper, uniform))
+    if plan.is_private:
+        console.print(spending_chart(plan, uniform))
 
 
 def groups_table(plan: Plan) -> Table:
     """A line a group: budget, rates, and noise in saving and spending rounds."""
     table = plain_table("Every client's plan", "clients", "budget ε", "rate q", "noise σ, saving", "noise σ, spending")
     for row in plan.groups[:SHOWN]:
-        saving, spending = _phases(row)
-        rates = f"{row.group.saving_rate:g} → {plan.spending_rate:g}" if saving else f"{plan.spending_rate:g}"
+        saving, spending = _phases(row) if plan.about.rates == "saving" else ((), row.noise_multiplier)
+        first, last = f"{row.sampling_rate[0]:g}", f"{row.sampling_rate[-1]:g}"
         table.add_row(
             name(row.group.name),
             str(row.group.clients),
             f"{row.group.budget.epsilon:g}",
-            rates,
+            first if first == last else f"{first} → {last}",
             _span(saving),
             _span(spending),
         )
@@ -84,7 +85,7 @@ def exposure_table(plan: Plan, colluders: int) -> Table:
     return say_rest(table, len(plan.groups))
 
 
-def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
+def savings_table(plan: Plan, paper: Plan, uniform: Plan) -> Table:
     """What the composition is worth: noise while spending, and budget that is never spent."""
     table = plain_table(
         f"What {plan.composition} composition changes in the spending rounds",
@@ -94,14 +95,14 @@ def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
         "ε unspent",
         "by paper's rule",
     )
-    trios = zip(plan.groups, rivals["paper"].groups, rivals["uniform"].groups, strict=True)
-    for row, paper, uniform in list(trios)[:SHOWN]:
+    trios = zip(plan.groups, paper.groups, uniform.groups, strict=True)
+    for row, *others in list(trios)[:SHOWN]:
         noise, first = np.mean(_phases(row)[1]), (row.group.transition or 1) - 1
         table.add_row(
             name(row.group.name),
             f"{noise:.3f}",
-            *(f"{noise / np.mean(rival.noise_multiplier[first:]) - 1:+.1%}" for rival in (paper, uniform)),
-            *(number(max(r.group.budget.epsilon - r.epsilon_spent[-1], 0.0)) for r in (row, paper)),
+            *(f"{noise / np.mean(rival.noise_multiplier[first:]) - 1:+.1%}" for rival in others),
+            *(number(max(r.group.budget.epsilon - r.epsilon_spent[-1], 0.0)) for r in (row, others[0])),
         )
     return say_rest(table, len(plan.groups))
 
@@ -109,7 +110,7 @@ def savings_table(plan: Plan, rivals: dict[str, Plan]) -> Table:
 def comparison(plans: dict[str, Plan]) -> Table:
     """Several plans for the same budgets, group by group; noise is the mean over the saving or spending rounds."""
     table = plain_table(
-        "The same budgets, three planners: their noise σ and the ε they spend",
+        f"The same budgets, {len(plans)} planners: their noise σ and the ε they spend",
         "planner",
         "first",
         "saving",

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.data.names import Names
+from nestegg.data.reading import read_runs
 
 Positions = NDArray[np.int64]
 
@@ -69,17 +70,7 @@ class FileRows:
         if not rows.size:
             return rows
         width = rows.nbytes // len(rows)
-        runs = list(zip((self._begin + width * starts).tolist(), (width * sizes).tolist(), strict=True))
-        for offset, length in runs if hasattr(os, "posix_fadvise") else ():
-            os.posix_fadvise(self._file, offset, length, os.POSIX_FADV_WILLNEED)  # a disk finds them side by side
-        target, at = raw(rows), 0
-        for offset, length in runs:
-            end = at + length
-            while at < end:
-                read = os.preadv(self._file, [target[at:end]], offset + length - (end - at))
-                if not read:
-                    raise OSError("a file of an index was cut short")
-                at += read
+        read_runs(self._file, self._begin + width * starts, width * sizes, rows.reshape(-1).view(np.uint8))
         return rows
 
 

@@ -18,8 +18,9 @@ from nestegg.files import make_folder, write_atomically
 from nestegg.identity import config_digest
 from nestegg.planning import Plan
 from nestegg.roster import make_plan
-from nestegg.runs import Task
+from nestegg.runs import Simulation
 from nestegg.schema import Section, read
+from nestegg.training import Evaluation
 from nestegg.training.local import Samples
 
 _HASH = 12  # digits of a hash that are shown, and name a file
@@ -122,7 +123,7 @@ def measure(config: Config) -> Cell:
     """Train one cell."""
     started = time.perf_counter()
     plan = plan_of(config)
-    task = Task(config, plan)
+    task = Simulation(config, plan)
     accuracy, losses = _train(task, plan)
     content = to_toml(config)
     content.pop("ledger")
@@ -152,28 +153,26 @@ def _planned(config: str) -> Plan:
     return make_plan(Config.model_validate_json(config))
 
 
-def _train(task: Task, plan: Plan) -> tuple[list[float], list[float | None]]:
+def _train(task: Simulation, plan: Plan) -> tuple[list[float], list[float | None]]:
     """Test accuracy and mean training loss after every round."""
-    federation, (x, y) = task.federation, (task.data.test_x, task.data.test_y)
+    federation, (x, y) = task.federation, (task.dataset.test_x, task.dataset.test_y)
     few = slice(None, None, max(1, len(y) // CURVE_SAMPLES))
-    device = task.config.training.device
-    test, clients = ((a.to(device), b.to(device)) for a, b in ((x[few], y[few]), _some_of_each(task)))
+    test, last, clients = Evaluation(x[few], y[few]), Evaluation(x, y), Evaluation(*_some_of_each(task))
     state = federation.start()
     accuracy: list[float] = []
     losses: list[float | None] = []
     while state.round < plan.rounds:
         state, _ = federation.round(state)
-        right, _ = federation.evaluate(state.model, test if state.round < plan.rounds else None)
-        _, loss = federation.evaluate(state.model, clients)
+        right = federation.measured(state, test if state.round < plan.rounds else last).accuracy
         accuracy.append(round(right or 0.0, 3))
-        losses.append(_finite(loss, 5))
+        losses.append(_finite(federation.measured(state, clients).loss, 5))
     return accuracy, losses
 
 
-def _some_of_each(task: Task) -> Samples:
+def _some_of_each(task: Simulation) -> Samples:
     """A few samples of every client, evenly spread."""
     chosen = torch.cat([part[:: math.ceil(len(part) / LOSS_SAMPLES)] for part in task.parts])
-    return task.data.train_x[chosen], task.data.train_y[chosen]
+    return task.dataset.train_x[chosen], task.dataset.train_y[chosen]
 
 
 def _digest(cell: Cell) -> str:

@@ -9,22 +9,19 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from nestegg.checks import one_of, rate, whole
-from nestegg.comparison import VARIANTS
 from nestegg.errors import InputError
-from nestegg.runs.task import NETWORKS
+from nestegg.models import NETWORKS
+from nestegg.planning import COMPARED
 from nestegg.schema import Section, read, read_toml
 
 FOLDER = Path(__file__).parent / "paper"
 REPORTED_SEEDS = (0, 1, 2)
-# Methods in which everybody has the smallest budget, and the same with budgets that are all the smallest.
-SMALLEST = {"dp-fedavg": "dp-fedavg", "adaptive-clipping": "adaptive-clipping"}
-SMALLEST |= {f"{name}-smallest": name for name in ("paper", "exact", "exact-pld")}
 _Count = Annotated[int, Field(ge=1)]
 _Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Groups = Field(min_length=3, max_length=3)
 
 
-class Setting(Section):
+class CellSetting(Section):
     """All hyper-parameters of a cell, in the paper's words; lists have one value for each of its three groups."""
 
     method: str
@@ -43,13 +40,13 @@ class Setting(Section):
     server_rate: _Number = 1.0
     server_momentum: float = Field(default=0.0, ge=0, lt=1)
 
-    def but(self, **values: Any) -> Setting:
+    def but(self, **values: Any) -> CellSetting:
         """The same with other values."""
         return self.model_copy(update=values)
 
     def check(self, where: str) -> None:
         """Refuse what no plan could be made of, before anything is trained."""
-        one_of(f"{where}: method", self.method, dict.fromkeys((*VARIANTS, *SMALLEST)))
+        one_of(f"{where}: method", self.method, COMPARED)
         one_of(f"{where}: dataset", self.dataset, NETWORKS)
         rate(f"{where}: spending_rate", self.spending_rate)
         for saving, start in zip(self.saving_rate, self.transition, strict=True):
@@ -113,11 +110,11 @@ class Experiment(Section):
         """Whether there is anything to train for it."""
         return self.shows not in ("spending", "noise")
 
-    def cell(self, row: Row, column: Column) -> Setting:
+    def cell(self, row: Row, column: Column) -> CellSetting:
         """The complete setting where a row and a column meet; the column has the last word."""
         content = {**self.setting, **row.setting, **column.setting}
         where = f"{self.title}, {row.label}, {column.label}"
-        setting = read(Setting, content, where)
+        setting = read(CellSetting, content, where)
         setting.check(where)
         return setting
 

@@ -12,18 +12,10 @@ from nestegg.experiments.cells import plan_of
 from nestegg.experiments.definition import Column
 from nestegg.experiments.outcomes import Line, Outcome
 from nestegg.experiments.scales import configured, scaled
+from nestegg.planning import COMPARED
 from nestegg.report.charts import DASHES, LINE_LEGEND
 
-# Okabe and Ito's colours by method; a method and its variants share theirs.
-_COLOURS = {
-    "fedavg": "#7F7F7F",
-    "dp-fedavg": "#56B4E9",
-    "idp-fedavg": "#D55E00",
-    "ours": "#0072B2",
-    "exact": "#009E73",
-    "exact-pld": "#CC79A7",
-    "adaptive": "#E69F00",
-}
+_PLAIN = "#7F7F7F"  # of columns that are all of one method
 _PANEL = 300
 _LABELS = {"accuracy": "test accuracy, %", "training_loss": "mean training loss"}
 
@@ -198,5 +190,5 @@ def _points(outcome: Outcome, line: Line) -> list[dict[str, Any]]:
 
 
 def _colour(column: Column) -> str:
-    family = column.name if column.name in _COLOURS else column.name.rsplit("-", 1)[0]
-    return _COLOURS.get(family, _COLOURS["fedavg"])
+    method = column.setting.get("method")
+    return COMPARED[method].colour if method is not None else _PLAIN

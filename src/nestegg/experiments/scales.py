@@ -6,10 +6,11 @@ import math
 from dataclasses import dataclass
 
 from nestegg.checks import one_of
-from nestegg.comparison import VARIANTS, variant
+from nestegg.comparison import variant
 from nestegg.config import Adaptive, Config, Federation, GroupTable, Model, Privacy, Training
-from nestegg.experiments.definition import SMALLEST, Setting
-from nestegg.runs.task import NETWORKS
+from nestegg.experiments.definition import CellSetting
+from nestegg.models import NETWORKS
+from nestegg.planning import COMPARED
 
 SCALES = ("full", "cpu", "smoke")
 SHARES = (0.34, 0.43, 0.23)  # of the clients in groups 1, 2 and 3
@@ -32,7 +33,7 @@ REDUCTIONS = {
 }
 
 
-def configured(setting: Setting, scale: str, seed: int) -> Config:
+def configured(setting: CellSetting, scale: str, seed: int) -> Config:
     """The configuration of one cell; `nestegg run` would train the same from it."""
     one_of("--scale", scale, SCALES)
     setting, samples = scaled(_plain(setting), scale)
@@ -57,7 +58,7 @@ def configured(setting: Setting, scale: str, seed: int) -> Config:
     return variant(config, setting.method, seed)
 
 
-def scaled(setting: Setting, scale: str) -> tuple[Setting, int | None]:
+def scaled(setting: CellSetting, scale: str) -> tuple[CellSetting, int | None]:
     """The setting at a scale, and how many samples a client keeps at most; None is all."""
     reduction = REDUCTIONS.get(setting.dataset)
     if scale == "smoke":
@@ -74,14 +75,14 @@ def scaled(setting: Setting, scale: str) -> tuple[Setting, int | None]:
     return small, reduction.samples
 
 
-def stretch(setting: Setting, reduction: Reduction) -> float:
+def stretch(setting: CellSetting, reduction: Reduction) -> float:
     """How much longer a local step becomes, so that λ × local steps stays, and c × λ with it."""
     samples = _TRAINING_SAMPLES[setting.dataset] / setting.clients
     steps = setting.local_epochs * math.ceil(samples / setting.batch_size)
     return steps / math.ceil(reduction.samples / reduction.batch_size)
 
 
-def stated_reduction(setting: Setting, scale: str) -> str:
+def stated_reduction(setting: CellSetting, scale: str) -> str:
     """What a scale changes, in words that datasets may share."""
     if scale == "full":
         return "nothing is reduced: the paper's setting to the letter."
@@ -103,17 +104,18 @@ def stated_reduction(setting: Setting, scale: str) -> str:
     )
 
 
-def _plain(setting: Setting) -> Setting:
+def _plain(setting: CellSetting) -> CellSetting:
     """The same without what its method does not read, so that cells that train the same are the same."""
-    everybody = len(setting.epsilon)
-    if setting.method == "fedavg":
+    everybody, method = len(setting.epsilon), COMPARED[setting.method]
+    if not method.is_private:
         return setting.but(epsilon=[1.0] * everybody, clip_norm=1.0, clip_unit="gradient")
-    if setting.method in SMALLEST:
-        return setting.but(method=SMALLEST[setting.method], epsilon=[min(setting.epsilon)] * everybody)
+    if method.same_noise or method.individual is not None:
+        same = method.individual or setting.method
+        return setting.but(method=same, epsilon=[min(setting.epsilon)] * everybody)
     return setting
 
 
-def _smoke(setting: Setting) -> Setting:
+def _smoke(setting: CellSetting) -> CellSetting:
     rounds = 3
     return setting.but(
         dataset="digits",
@@ -127,9 +129,9 @@ def _smoke(setting: Setting) -> Setting:
     )
 
 
-def _groups(setting: Setting) -> list[GroupTable]:
+def _groups(setting: CellSetting) -> list[GroupTable]:
     """The paper's three groups; methods that never save do not say how they would."""
-    saves = VARIANTS[setting.method]["method"] == "spend-as-you-go"
+    saves = COMPARED[setting.method].rates == "saving"
     lists = zip(SHARES, setting.epsilon, setting.saving_rate, setting.transition, strict=True)
     return [
         GroupTable(

@@ -41,13 +41,14 @@ class GroupAccountant:
         """Rounds that were charged."""
         return sum(charge.rounds for charge in self._charges)
 
-    def charge(self, sampling_rate: float, noise_multiplier: float, rounds: int = 1) -> None:
+    def charge(self, sampling_rate: float, noise_multiplier: float, *, rounds: int = 1) -> None:
         """Charge rounds at any sampling rate."""
         self._charges = merged((*self._charges, Charge(sampling_rate, noise_multiplier, rounds)))
 
     def compose(self, event: GaussianPrivacyEvent, count: int = 1) -> None:
         """Charge a Flower event."""
-        self.charge(*self._price(event, count))
+        rate, noise, rounds = self._price(event, count)
+        self.charge(rate, noise, rounds=rounds)
 
     def get_epsilon(self, delta: float) -> float:
         """ε that is spent at a δ."""

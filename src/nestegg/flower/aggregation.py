@@ -58,7 +58,7 @@ class NoisySum:
         missing = clients - len(self._counted)
         if randomness.reproducible:  # the noise of all is that of the simulator: what clients have added is taken out
             for client in self._counted:
-                stream = randomness.stream(Purpose.NOISE, self._round, client)
+                stream = randomness.stream(Purpose.NOISE, self._round, client=client)
                 self._sum -= self._lattice.noise(std, 1, size, stream).astype(np.int64)
             missing = clients
         noise = self._lattice.noise(std, missing, size, randomness.stream(Purpose.NOISE, self._round))

@@ -17,6 +17,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore import log
 
+from nestegg.checks import one_of, positive
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.flower import wire
@@ -26,6 +27,27 @@ from nestegg.planning import Budget
 from nestegg.schema import Section, read
 
 IDENTITIES = ("key", "partition-id")
+
+
+@dataclass(frozen=True)
+class Enrolling:
+    """How nodes become clients.
+
+    Attributes:
+        roster: the group of every client, by name; by default all nodes may enrol, and take the group that fits them.
+        identity: key, where SuperNodes authenticate; partition-id in simulations.
+        timeout: seconds to wait until all are enrolled.
+    """
+
+    roster: Mapping[str, str] | None = None
+    identity: str = "key"
+    timeout: float = 120.0
+
+    def __post_init__(self) -> None:
+        one_of("identity", self.identity, IDENTITIES)
+        positive("timeout", self.timeout)
+
+
 _PAUSE = 0.2  # seconds between looks at who is there
 _TRIES = 5  # offers to a node whose answers are lost
 

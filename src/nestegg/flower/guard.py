@@ -85,7 +85,12 @@ class Guard:
             self._check_pledge(ledger, terms.run, plan)
             if not ledger.has_run(terms.run):
                 ledger.begin(
-                    terms.run, plan, [OWN_NAME], [self._account.budget], rule=self._account.rule, note=terms.note
+                    terms.run,
+                    plan,
+                    [OWN_NAME],
+                    unknown=[self._account.budget],
+                    rule=self._account.rule,
+                    note=terms.note,
                 )
             books = ledger.books(terms.run)
             self._check_same(books, plan)
@@ -137,7 +142,9 @@ class Guard:
         with Ledger(self._file_of_ledger) as ledger:
             before = ledger.withdrawn()
             if not before:
-                ledger.withdraw(OWN_NAME, reason, author)  # first: whatever happens then, nothing is answered any more
+                ledger.withdraw(
+                    OWN_NAME, reason, author=author
+                )  # first: whatever happens then, nothing is answered any more
             for run in ledger.history().runs.values():
                 if not self._has_left(run.name):
                     _settle(ledger.books(run.name), ledger.plan(run.plan).rounds)

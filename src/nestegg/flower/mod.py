@@ -115,7 +115,7 @@ class PrivacyMod:
 
 
 def private_client_app(
-    account: AccountOf = account_of_node, mods: Sequence[Mod] = (), noise: NoiseOf = secret_noise
+    account: AccountOf = account_of_node, *, mods: Sequence[Mod] = (), noise: NoiseOf = secret_noise
 ) -> ClientApp:
     """A `ClientApp` whose clients are private: register a train function with it, as with any other.
 

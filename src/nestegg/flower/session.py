@@ -11,7 +11,7 @@ model.safetensors       the model at the end
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from logging import INFO
@@ -29,10 +29,11 @@ from nestegg.config import own_ledger
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
 from nestegg.flower.arrays import ArrayLayout
-from nestegg.flower.enrolment import Enrolment, Roster
+from nestegg.flower.enrolment import Enrolling, Enrolment, Roster
 from nestegg.flower.terms import Order, Terms
 from nestegg.ledger import Ledger, RunBooks
 from nestegg.runs.folder import StateFolder, packed
+from nestegg.runs.life import Life
 from nestegg.runs.payment import new_run_name, own_rule
 from nestegg.runs.private import make_private
 
@@ -48,10 +49,9 @@ class PreconditionUnmet(AppExitException):
 
 @dataclass
 class OpenRound:
-    """A round that is paid for and not released: its claim, and what was sent to whom. A secret of the server."""
+    """A round that is paid for and not released, and what was sent to whom: a secret of the server."""
 
     round: int
-    claim: str
     sent: dict[int, tuple[Metadata, Order]]
 
     def clients(self) -> dict[str, int]:
@@ -79,10 +79,9 @@ class Session:
     def __init__(
         self, folder: StateFolder, ledger: Ledger, terms: Terms, initial_arrays: ArrayRecord, *, rule: str | None
     ) -> None:
-        self._folder, self._ledger, self.terms, self._rule = folder, ledger, terms, rule
+        self._life, self._ledger, self.terms, self._rule = Life(folder), ledger, terms, rule
         self.layout, self.arrays = ArrayLayout.of(initial_arrays), initial_arrays
         self._model = self.layout.flatten(initial_arrays)
-        self._results: list[str] = []
         self._restore()
 
     @classmethod
@@ -115,18 +114,18 @@ class Session:
     @property
     def done(self) -> int:
         """Rounds that are released."""
-        return len(self._results)
+        return self._life.done
 
-    def enrol(self, grid: Grid, identity: str, places: Mapping[str, str] | None, timeout: float) -> None:
+    def enrol(self, grid: Grid, how: Enrolling) -> None:
         """Find out who is in the run, once, and bring the ledger and the checkpoint into agreement."""
-        path = self._folder.path / "roster.json"
-        self.enrolment = Enrolment(self.terms, identity, places, self._ledger.withdrawn())
+        path = self._life.folder.path / "roster.json"
+        self.enrolment = Enrolment(self.terms, how.identity, how.roster, self._ledger.withdrawn())
         if path.exists():
             self.roster = Roster.load(path)
             self.enrolment.close(self.roster)
-            self.enrolment.wait(grid, timeout)
+            self.enrolment.wait(grid, how.timeout)
         else:
-            self.roster = self.enrolment.wait(grid, timeout)
+            self.roster = self.enrolment.wait(grid, how.timeout)
             self.enrolment.close(self.roster)
             self.roster.save(path, self.terms.stamp)
         if self.roster.terms != self.terms.digest:
@@ -134,29 +133,27 @@ class Session:
         name = self.terms.run
         if not self._ledger.has_run(name):
             members, budgets = self.roster.clients, self.roster.budgets
-            self._ledger.begin(name, self.terms.plan, members, budgets, rule=self._rule, note=self.terms.note)
+            self._ledger.begin(name, self.terms.plan, members, unknown=budgets, rule=self._rule, note=self.terms.note)
         self.books = self._ledger.books(name)
-        for sentence in [*self.books.reconcile(self._results), *self.books.conditions()]:
+        said = self._life.agree(self.books)
+        for sentence in [*said, *self._life.mend_lines(), *self.books.conditions()]:
             log(INFO, sentence)
 
     def check_rest(self) -> None:
         """Whether everybody can afford the rounds that are left."""
         self.books.check_rest()
 
-    def reserve(self, round_: int) -> str:
-        """Pay for a round, durably, before anybody is asked; returns the claim."""
-        return self.books.reserve(round_)
+    def reserve(self, round_: int) -> None:
+        """Pay for the next round, durably, before anybody is asked."""
+        self._life.reserve(round_)
 
-    def release(self, round_: int, claim: str, update: Tensor) -> ArrayRecord:
-        """The model with an update, once its checkpoint is written and the ledger says that it is out."""
-        model = self._model + update
-        terms, layout = self.terms.digest, self.layout.digest
-        facts = {"round": round_, "terms": terms, "layout": layout, "results": self._results, **self.terms.stamp}
-        result = self._folder.save_checkpoint({"model": model}, facts)
-        self.books.release(round_, claim, result)
-        self._model, self._results = model, [*self._results, result]
-        self.arrays = self.layout.with_vector(self.arrays, model)
-        self._folder.append_line(json.dumps({"round": round_, **self.spent(round_), **self.terms.stamp}))
+    def release(self, update: Tensor) -> ArrayRecord:
+        """The model with the update of the reserved round, once it is saved and the ledger says that it is out."""
+        model, round_ = self._model + update, self.done + 1
+        line = json.dumps({"round": round_, **self.spent(round_), **self.terms.stamp})
+        facts = {"terms": self.terms.digest, "layout": self.layout.digest, **self.terms.stamp}
+        self._life.release({"model": model}, line, facts)
+        self._model, self.arrays = model, self.layout.with_vector(self.arrays, model)
         return self.arrays
 
     def spent(self, round_: int) -> dict[str, float]:
@@ -171,20 +168,17 @@ class Session:
         if self.done == self.terms.plan.rounds:
             arrays = {name: torch.from_numpy(array.numpy().copy()) for name, array in self.arrays.items()}
             facts = {"terms": self.terms.digest, **self.terms.stamp}
-            write_atomically(self._folder.path / "model.safetensors", packed(arrays, facts))
+            write_atomically(self._life.folder.path / "model.safetensors", packed(arrays, facts))
 
     def _restore(self) -> None:
-        saved = self._folder.load_checkpoint()
+        saved = self._life.saved
         if saved is None:
             return
         model = saved.tensors.get("model")
         same = (saved.facts.get("terms"), saved.facts.get("layout")) == (self.terms.digest, self.layout.digest)
         if not same or model is None or model.shape != self._model.shape:
-            raise InputError(f"the checkpoint in {self._folder.path} is of other terms or of another model.")
-        self._results = [*saved.facts["results"], saved.digest]
+            raise InputError(f"the checkpoint in {self._life.folder.path} is of other terms or of another model.")
         self._model, self.arrays = model, self.layout.with_vector(self.arrays, model)
-        lines = [line for line in self._folder.lines() if json.loads(line).get("round", 0) <= self.done]
-        self._folder.write_lines(lines)
         log(INFO, "Going on after round %d.", self.done)
 
 

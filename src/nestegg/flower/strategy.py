@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from logging import INFO
 from pathlib import Path
@@ -14,15 +14,15 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
-from nestegg.checks import one_of, positive, whole
+from nestegg.checks import whole
 from nestegg.errors import BudgetError, InputError, VerificationError
 from nestegg.flower import wire
 from nestegg.flower.accountant import GroupAccountant
 from nestegg.flower.aggregation import NoisySum
-from nestegg.flower.enrolment import IDENTITIES
+from nestegg.flower.enrolment import Enrolling
 from nestegg.flower.exchange import exchange
 from nestegg.flower.session import OpenRound, PreconditionUnmet, Session
-from nestegg.flower.terms import METHODS, Terms, constant_scale
+from nestegg.flower.terms import Sharing, Terms, check_method
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
 from nestegg.release import stamp
@@ -38,12 +38,8 @@ class PlannedStrategy(Strategy):
         plan: for a fixed number of clients in groups.
         folder: of this run; made if it is not there.
         ledger: URL of the ledger that pays, by default one in the folder.
-        clipping: per-layer or flat.
-        colluders: clients against whose joint knowledge of their own noise the guarantee shall hold.
-        clip_scale: a factor a round for clip norms and noise, such as a learning rate; see `Terms`.
-        roster: the group of every client, by name; by default all nodes may enrol, and take the group that fits them.
-        identity: key, where SuperNodes authenticate; partition-id in simulations.
-        enrolment_timeout: seconds to wait until all are enrolled.
+        sharing: how updates are clipped, and how clients share the noise.
+        enrolling: how nodes become clients.
         randomness: of cohorts and noise; anything but the default is for experiments, not for release.
     """
 
@@ -53,20 +49,14 @@ class PlannedStrategy(Strategy):
         folder: Path | str,
         *,
         ledger: str | None = None,
-        clipping: str = "per-layer",
-        colluders: int = 0,
-        clip_scale: Sequence[float] | None = None,
-        roster: Mapping[str, str] | None = None,
-        identity: str = "key",
-        enrolment_timeout: float = 120.0,
+        sharing: Sharing | None = None,
+        enrolling: Enrolling | None = None,
         randomness: Randomness | None = None,
     ) -> None:
-        one_of("plan.method", plan.method, METHODS)
+        check_method(plan)
         self.plan = plan
         self._folder, self._ledger = Path(folder), ledger
-        self._mechanics = (clipping, colluders, constant_scale(plan.rounds, clip_scale))
-        self._roster, self._identity = roster, one_of("identity", identity, IDENTITIES)
-        self._patience = positive("enrolment_timeout", enrolment_timeout)
+        self._sharing, self._enrolling = sharing or Sharing(), enrolling or Enrolling()
         self._randomness = randomness or Randomness(seed=0, reproducible=False)
         self._session: Session | None = None
         self._open: OpenRound | None = None
@@ -132,13 +122,13 @@ class PlannedStrategy(Strategy):
                 self._folder, self._offer, ledger=self._ledger, initial_arrays=initial_arrays
             ) as session:
                 self._session = session
-                session.enrol(grid, self._identity, self._roster, self._patience)
+                session.enrol(grid, self._enrolling)
                 session.check_rest()
                 return self._train(grid, last, timeout, train_config or ConfigRecord(), evaluate_fn)
 
     def _offer(self, run: str) -> Terms:
         """The terms of a run."""
-        return Terms(run, self.plan, *self._mechanics, stamp(self._randomness.reproducible).get("note"))
+        return self._sharing.terms(run, self.plan, note=stamp(self._randomness.reproducible).get("note"))
 
     def _train(
         self,
@@ -176,9 +166,9 @@ class PlannedStrategy(Strategy):
         Every client is drawn by itself with its own rate, present or not. An empty cohort is valid.
         """
         session = self._running
-        claim = session.reserve(server_round)
+        session.reserve(server_round)
         config["server-round"] = server_round
-        self._open = OpenRound(server_round, claim, {})
+        self._open = OpenRound(server_round, {})
         present, messages = session.enrolment.present(grid), []
         for client in self._cohort(server_round):
             member = session.roster.members[client]
@@ -216,7 +206,7 @@ class PlannedStrategy(Strategy):
                 total.add(client, opened.sent[client][1], reply)
         update = (total.finish(self._randomness) / session.terms.expected(server_round)).float()
         self._open = None
-        arrays = session.release(server_round, opened.claim, update)
+        arrays = session.release(update)
         return arrays, MetricRecord(dict(session.spent(server_round)))
 
     def configure_evaluate(

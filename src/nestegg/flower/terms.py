@@ -16,12 +16,11 @@ from functools import cached_property
 from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
 from nestegg.mechanism import CLIPPINGS, MAX_COHORT, Lattice, share_std
-from nestegg.planning import GroupPlan, Plan, check_plan
+from nestegg.planning import METHODS, GroupPlan, Plan, check_plan
 from nestegg.planning.plan_file import parse_plan
 from nestegg.schema import Section, read
 
 FORMAT = "nestegg-terms/2"  # 1 added noise in floating point
-METHODS = ("dp-fedavg", "idp-fedavg", "spend-as-you-go", "shaped")
 
 
 class Order(Section):
@@ -80,7 +79,7 @@ class Terms:
     note: str | None = None
 
     def __post_init__(self) -> None:
-        one_of("plan.method", self.plan.method, METHODS)
+        check_method(self.plan)
         check_plan(self.plan)  # also of rates: whoever is never drawn pays nothing, and must not be asked
         whole("plan.clients", self.plan.clients, 1, MAX_COHORT)  # so that every sum is exact
         one_of("clipping", self.clipping, CLIPPINGS)
@@ -172,14 +171,36 @@ class Terms:
         return self.plan.mean_sampling_rate[round_ - 1] * self.plan.clients
 
 
+def check_method(plan: Plan) -> None:
+    """Refuse a method without noise, and one whose clip norm is learnt: clients know all norms beforehand."""
+    if not plan.is_private or plan.about.learns_clip_norm:
+        known = [name for name, one in METHODS.items() if one.is_private and not one.learns_clip_norm]
+        raise InputError(f"plan.method = {plan.method!r} must be one of {', '.join(known)}, or a planner of one's own.")
+
+
 def own_plan(plan: Plan, group: str) -> Plan:
     """The plan as one client of a group sees it: what it will be charged, with nobody else in it."""
     row = next(row for row in plan.groups if row.group.name == group)
     norms = (plan.clip_norm,) * plan.rounds  # with one client, c^t = c σ^t/σ^t
-    alone = replace(row, group=replace(row.group, clients=1), clip_norm=norms, already_spent=())
+    alone = replace(row, group=replace(row.group, clients=1, members=(), already_spent=()), clip_norm=norms)
     return replace(plan, groups=(alone,))
 
 
-def constant_scale(rounds: int, scale: Sequence[float] | None) -> tuple[float, ...]:
-    """A factor a round, 1 by default."""
-    return (1.0,) * rounds if scale is None else tuple(float(factor) for factor in scale)
+@dataclass(frozen=True)
+class Sharing:
+    """How a plan applies to updates: how they are clipped, and how clients share the noise.
+
+    Attributes:
+        clipping: per-layer or flat.
+        colluders: clients against whose joint knowledge of their own noise the guarantee shall hold.
+        clip_scale: a factor a round for clip norms and noise, such as a learning rate, 1 by default; see `Terms`.
+    """
+
+    clipping: str = "per-layer"
+    colluders: int = 0
+    clip_scale: Sequence[float] | None = None
+
+    def terms(self, run: str, plan: Plan, *, note: str | None = None) -> Terms:
+        """Return the terms of a run by a plan."""
+        scale = (1.0,) * plan.rounds if self.clip_scale is None else tuple(map(float, self.clip_scale))
+        return Terms(run, plan, self.clipping, self.colluders, scale, note)

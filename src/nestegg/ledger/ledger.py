@@ -103,7 +103,7 @@ class Ledger:
             first = first_budgets(connection, strangers, rule, new=new, place=self.place)
             write_budgets(connection, [*others, *first], reason_of(reason or FIRST), author_of(author))
 
-    def withdraw(self, client: str, reason: str, author: str | None = None) -> None:
+    def withdraw(self, client: str, reason: str, *, author: str | None = None) -> None:
         """Let a client withdraw, for good: it is in no new run, and pays for no round that is reserved from now on.
 
         Its open runs go on without it, its account stays, and the history says why.
@@ -125,8 +125,8 @@ class Ledger:
         name: str,
         plan: Plan,
         members_: Sequence[str],
-        unknown: Sequence[Budget] | None = None,
         *,
+        unknown: Sequence[Budget] | None = None,
         rule: str | None = None,
         note: str | None = None,
     ) -> RunBooks:

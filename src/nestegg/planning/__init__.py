@@ -4,15 +4,20 @@ from nestegg.planning.budget import Budget, Group, at_smallest_budget, split_cli
 from nestegg.planning.consistency import check_plan
 from nestegg.planning.exposure import Exposure, epsilon_text, exposures
 from nestegg.planning.judge import Verdict, epsilon_by_pld, judged, verify
-from nestegg.planning.methods import plan, replan
-from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, LABELS, METHODS, GroupPlan, Plan
+from nestegg.planning.levels import grouped
+from nestegg.planning.methods import plan
+from nestegg.planning.plan import ACCOUNTANTS, LABELS, GroupPlan, Plan
 from nestegg.planning.plan_file import load_plan, parse_plan, save_plan
+from nestegg.planning.planners import COMPOSITIONS, SHAPES, Planner, Shaped, SpendAsYouGo, Uniform
+from nestegg.planning.registry import COMPARED, METHODS, Method, known_method
 from nestegg.planning.remarks import remarks
 from nestegg.planning.replanning import Standing, replanned
-from nestegg.planning.shapes import SHAPES
+from nestegg.planning.schedule import Schedule
+from nestegg.planning.setting import Setting
 
 __all__ = [
     "ACCOUNTANTS",
+    "COMPARED",
     "COMPOSITIONS",
     "LABELS",
     "METHODS",
@@ -21,20 +26,28 @@ __all__ = [
     "Exposure",
     "Group",
     "GroupPlan",
+    "Method",
     "Plan",
+    "Planner",
+    "Schedule",
+    "Setting",
+    "Shaped",
+    "SpendAsYouGo",
     "Standing",
+    "Uniform",
     "Verdict",
     "at_smallest_budget",
     "check_plan",
     "epsilon_by_pld",
     "epsilon_text",
     "exposures",
+    "grouped",
     "judged",
+    "known_method",
     "load_plan",
     "parse_plan",
     "plan",
     "remarks",
-    "replan",
     "replanned",
     "save_plan",
     "split_clients",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from nestegg.accounting import (
 )
 from nestegg.errors import InputError
 from nestegg.planning.budget import Budget, Group
-from nestegg.planning.plan import GroupPlan, Plan
+
+if TYPE_CHECKING:
+    from nestegg.planning.plan import GroupPlan, Plan
 
 
 def check_accountant(name: str, groups: Sequence[Group], spending_rate: float) -> None:
@@ -70,9 +72,8 @@ def planning_accountants(
     groups: Sequence[Group],
     rounds: int,
     spending_rate: float,
-    charges: Sequence[Charge],
 ) -> list[Accountant[Any]]:
-    """Return the accountant of every group that is to be planned, `charges` being what any of them has spent."""
+    """Return the accountant of every group that is to be planned."""
     if not isinstance(accountant, str):
         return [accountant] * len(groups)
     if accountant == "rdp":
@@ -83,6 +84,6 @@ def planning_accountants(
     strictest = min(group.budget.epsilon for group in groups)
     noise = first_guess(spending_rate, rounds, strictest, groups[0].budget.delta)
     slowest = min(group.saving_rate or spending_rate for group in groups)
-    releases = [(slowest, float(noise)), *(charge[:2] for charge in charges)]
+    releases = [(slowest, float(noise)), *(charge[:2] for group in groups for charge in group.already_spent)]
     rates, noises = np.array(releases).T
     return [PldAccountant.for_releases(rates, noises)] * len(groups)

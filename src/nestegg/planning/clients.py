@@ -1,4 +1,4 @@
-"""Individual budgets: a file with a line a client, bucketed into few groups by rounding ε down."""
+"""Individual budgets: a file with a line a client."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.accounting import Array
-from nestegg.checks import MAX_ROUNDS, suggestion, whole
+from nestegg.checks import MAX_ROUNDS, suggestion
 from nestegg.errors import InputError
-from nestegg.planning.budget import Budget, Group
+from nestegg.planning.budget import Budget
 
 COLUMNS = ("client", "epsilon", "saving_rate", "transition")
-MAX_GROUPS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,47 +95,6 @@ def _clients_in(path: Path | str, columns: Sequence[str]) -> Iterator[tuple[str,
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     if not seen:
         raise InputError(f"{path} holds no clients; it must have a line for each: client,epsilon.")
-
-
-def bucket(clients: ClientBudgets, levels: int, delta: float) -> tuple[tuple[Group, ...], NDArray[np.intp]]:
-    """Groups of clients with nearly equal budgets, each at the smallest ε among its members.
-
-    Levels are spaced by a constant factor from the smallest ε to the largest, so that nobody gives up more than
-    1 − (min/max)^(1/levels) of a budget, and nobody is ever over one. Where there are no more distinct budgets
-    than levels, nothing is rounded. Clients with other saving rates or transitions are other groups.
-
-    Returns:
-        The groups, and the index of the group of every client.
-    """
-    whole("budget_levels", levels, 1)
-    distinct, level = np.unique(clients.epsilon, return_inverse=True)
-    if distinct.size > levels:
-        edges = np.geomspace(distinct[0], distinct[-1], levels + 1)[1:-1]
-        level = np.searchsorted(edges, clients.epsilon, side="right")
-    keys = np.column_stack([level, np.nan_to_num(clients.saving_rate, nan=0.0), clients.transition])
-    _, member = np.unique(keys, axis=0, return_inverse=True)
-    member = member.ravel()
-    count = int(member.max()) + 1
-    if count > MAX_GROUPS:
-        raise InputError(
-            f"budget_levels = {levels} makes {count} groups with the saving rates and transitions of the clients; "
-            f"at most {MAX_GROUPS} are planned."
-        )
-    smallest = np.full(count, np.inf)
-    np.minimum.at(smallest, member, clients.epsilon)
-    sizes = np.bincount(member)
-    first = np.unique(member, return_index=True)[1]
-    groups = tuple(
-        Group(
-            name=f"level-{g + 1:0{len(str(count))}d}",
-            clients=int(sizes[g]),
-            budget=Budget(float(smallest[g]), delta),
-            saving_rate=None if np.isnan(clients.saving_rate[i]) else float(clients.saving_rate[i]),
-            transition=int(clients.transition[i]) or None,
-        )
-        for g, i in enumerate(first)
-    )
-    return groups, member
 
 
 def _csv_lines(file: Any, source: str, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nestegg.accounting import MAX_NOISE, MIN_NOISE, Array, Charge
-from nestegg.checks import MAX_ROUNDS, one_of
+from nestegg.accounting import MAX_NOISE, MIN_NOISE, Array
+from nestegg.checks import one_of
 from nestegg.errors import InputError
 from nestegg.planning.budget import check_federation
-from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, SAME_NOISE, GroupPlan, Plan, harmonic_mean
+from nestegg.planning.parameters import check_parameters
+from nestegg.planning.plan import ACCOUNTANTS, GroupPlan, Plan, harmonic_mean
+from nestegg.planning.planners import COMPOSITIONS
+from nestegg.planning.registry import known_method
 
 MAX_CLIP_NORM = 1e12  # beyond, noise would leave the range of single precision
 _RTOL = 1e-9
@@ -45,11 +48,12 @@ def check_plan(plan: Plan) -> None:
         for name in ("sampling_rate", "noise_multiplier", "clip_norm")
     )
     _demand(plan, "sampling_rate", (rates > 0.0) & (rates <= 1.0), "above 0 and at most 1")  # NaN is neither
-    if plan.method == "fedavg":
-        _demand(plan, "noise_multiplier", noise == 0.0, "0 where plan.method = 'fedavg'")
-        _demand(plan, "clip_norm", norms == np.inf, "infinite where plan.method = 'fedavg'")
+    if not plan.is_private:
+        where = f"where plan.method = {plan.method!r}"
+        _demand(plan, "noise_multiplier", noise == 0.0, f"0 {where}")
+        _demand(plan, "clip_norm", norms == np.inf, f"infinite {where}")
         if plan.clip_norm != np.inf:
-            raise InputError(f"plan.clip_norm = {plan.clip_norm!r} must be infinite where plan.method = 'fedavg'.")
+            raise InputError(f"plan.clip_norm = {plan.clip_norm!r} must be infinite {where}.")
         return
     _demand(
         plan,
@@ -61,7 +65,7 @@ def check_plan(plan: Plan) -> None:
         raise InputError(
             f"plan.clip_norm = {plan.clip_norm!r} must be above 0 and at most {MAX_CLIP_NORM:g} where there is noise."
         )
-    if plan.method in SAME_NOISE:
+    if plan.about.same_noise:
         same = np.isclose(noise, noise[0], rtol=_RTOL, atol=0.0)
         _demand(plan, "noise_multiplier", same, f"that of all other groups where plan.method = {plan.method!r}")
     _demand(plan, "clip_norm", np.isclose(norms, clip_norms(plan), rtol=_RTOL, atol=0.0), "c σ^t / σ_n^t")
@@ -71,23 +75,6 @@ def clip_norms(plan: Plan) -> Array:
     """c_n^t = c σ^t / σ_n^t."""
     noise = np.array([row.noise_multiplier for row in plan.groups])
     return np.asarray(plan.clip_norm * harmonic_mean(plan.groups, noise) / noise)
-
-
-def checked_charge(field: str, charge: Sequence[float]) -> Charge:
-    """A charge whose numbers make sense."""
-    try:
-        q, sigma, rounds = (*charge, 1) if len(charge) == 2 else charge
-        sound = (
-            0.0 <= q <= 1.0 and MIN_NOISE <= sigma <= MAX_NOISE and rounds == int(rounds) and 1 <= rounds <= MAX_ROUNDS
-        )
-    except (TypeError, ValueError, OverflowError):
-        sound = False
-    if not sound:
-        raise InputError(
-            f"{field}: {charge!r} must be a rate from 0 to 1, a noise multiplier from {MIN_NOISE:g} to {MAX_NOISE:g}, "
-            "and a whole number of rounds."
-        )
-    return Charge(float(q), float(sigma), int(rounds))
 
 
 def check_orders(field: str, accountant: str, orders: Sequence[float]) -> None:
@@ -103,22 +90,21 @@ def check_orders(field: str, accountant: str, orders: Sequence[float]) -> None:
 
 
 def _check_words(plan: Plan) -> None:
-    one_of("plan.method", plan.method, METHODS)
+    known_method("plan.method", plan.method)
+    check_parameters("plan", plan.method, plan.parameters)
     one_of("plan.composition", plan.composition, COMPOSITIONS)
     one_of("plan.accountant", plan.accountant, ACCOUNTANTS)
     check_orders("plan.orders", plan.accountant, plan.orders)
 
 
 def _check_spending(row: GroupPlan) -> None:
-    """What is said to be spent is a number, and what was spent before the plan are releases that exist."""
+    """What is said to be spent is a number."""
     where = f"plan: group {row.group.name!r}"
     stated = [("epsilon_spent", epsilon) for epsilon in row.epsilon_spent]
     stated += [] if row.epsilon_spent_pld is None else [("epsilon_spent_pld", row.epsilon_spent_pld)]
     for name, epsilon in stated:
         if not epsilon >= 0.0:  # NaN is neither
             raise InputError(f"{where}: {name} = {epsilon!r} must be at least 0.")
-    for charge in row.already_spent:
-        checked_charge(f"{where}: already_spent", charge)
 
 
 def _check_lengths(plan: Plan, row: GroupPlan) -> None:

@@ -72,7 +72,7 @@ def exposures(plan: Plan, colluders: int = 0) -> tuple[Exposure, ...]:
     (8.0, 14.54, {1: 8.6})
     """
     colluders = whole("colluders", colluders, 0, plan.clients - 1)
-    if plan.method == "fedavg":
+    if not plan.is_private:
         return ()
     known = [k for k in dict.fromkeys((1, colluders)) if 0 < k < plan.clients]
     return tuple(
@@ -106,10 +106,11 @@ def _colluding(plan: Plan, row: GroupPlan, known: int, colluders: int) -> float:
     left = min(float(np.sqrt((plan.clients - known) / (plan.clients - colluders))), 1.0)
     if left == 1.0:
         return row.epsilon_spent[-1]
+    before = tuple(Charge(q, left * sigma, count) for q, sigma, count in row.already_spent)
     weaker = replace(
         row,
+        group=replace(row.group, already_spent=before),
         noise_multiplier=tuple(left * sigma for sigma in row.noise_multiplier),
-        already_spent=tuple(Charge(q, left * sigma, count) for q, sigma, count in row.already_spent),
     )
     spent = compose(row_accountant(plan, weaker), weaker.charges())
     return float(spent.epsilon(row.group.budget.delta)[0])

@@ -67,7 +67,7 @@ def verify(plan: Plan) -> tuple[Verdict, ...]:
     Raises:
         VerificationError: somebody is over budget, or stated numbers do not follow from the rows.
     """
-    if plan.method == "fedavg" or any(0.0 in row.noise_multiplier for row in plan.groups):
+    if any(0.0 in row.noise_multiplier for row in plan.groups):
         raise VerificationError("everybody is over budget: without noise in every round, spending has no bound.")
     try:
         check_plan(plan)
@@ -86,7 +86,8 @@ def _verify_group(plan: Plan, row: GroupPlan) -> Verdict:
         rounded = epsilon_by_pld(row)
         by_pld = rounded if np.isclose(row.epsilon_spent_pld, rounded, rtol=1e-3) else epsilon_by_pld(row, width=0.0)
         _expect(f"{name}: epsilon_spent_pld", row.epsilon_spent_pld, by_pld, rtol=1e-3)
-    _expect(f"{name}: sampling_rate", row.sampling_rate, _rates(plan, row))
+    if plan.about.rates != "own":
+        _expect(f"{name}: sampling_rate", row.sampling_rate, _rates(plan, row))
     own = epsilons(plan, row)
     _expect(f"{name}: epsilon_spent", row.epsilon_spent, own, rtol=1e-3 if plan.accountant == "pld" else 1e-6)
     if plan.accountant != "pld" and not own.max() <= budget:

@@ -1,67 +1,51 @@
-"""Methods as plans: every method of the paper is a planner's schedule, dressed with clip norms."""
+"""From groups and a planner to a plan: the planner's schedule, checked and dressed with clip norms."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from nestegg.accounting import (
-    ORDERS,
-    Accountant,
-    Array,
-    Charge,
-    S,
-    compose,
-    renyi_account,
-)
-from nestegg.checks import one_of, positive, whole
+from nestegg.accounting import MAX_NOISE, MIN_NOISE, ORDERS, Accountant, Array
+from nestegg.checks import one_of, positive
 from nestegg.errors import InputError
-from nestegg.planning import planners
 from nestegg.planning.accounts import check_accountant, planning_accountants
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
-from nestegg.planning.consistency import MAX_CLIP_NORM, checked_charge
-from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, METHODS, SAME_NOISE, GroupPlan, Plan, harmonic_mean
-from nestegg.planning.planners import Schedule
-from nestegg.planning.shapes import make_shape
-
-# Groups with similar budgets are planned together: their best orders are close, so few orders need a search.
-_BATCH = 128
-
-History = Mapping[str, Sequence[Charge]]
+from nestegg.planning.consistency import MAX_CLIP_NORM
+from nestegg.planning.parameters import parameters_of
+from nestegg.planning.plan import ACCOUNTANTS, GroupPlan, Plan, harmonic_mean
+from nestegg.planning.planners import Planner, SpendAsYouGo
+from nestegg.planning.registry import Method, method_of
+from nestegg.planning.schedule import Schedule, in_batches, with_noise
+from nestegg.planning.setting import Setting
 
 
 def plan(
     groups: Sequence[Group],
     rounds: int,
     *,
-    method: str = "spend-as-you-go",
-    composition: str = "exact",
+    method: str | Planner = "spend-as-you-go",
     accountant: str | Accountant[Any] = "rdp",
     spending_rate: float = 0.9,
-    clip_norm: float = 250.0,
-    shape: str | Sequence[float] = "geometric",
-    end_ratio: float = 0.5,
-    already_spent: History | None = None,
+    clip_norm: float = 10.0,
+    clip_scale: Sequence[float] | None = None,
 ) -> Plan:
     """Turn budgets into a spending plan over all rounds.
 
     Args:
         groups: the clients, by budget.
         rounds: T.
-        method: fedavg, dp-fedavg, idp-fedavg, adaptive-clipping, spend-as-you-go or shaped.
-        composition: of spend-as-you-go: exact (nothing left over) or paper (as printed, repaired).
+        method: fedavg, dp-fedavg, idp-fedavg, adaptive-clipping, spend-as-you-go or shaped; or a planner, one of ours
+            with other parameters (`SpendAsYouGo`, `Uniform`, `Shaped`) or one of your own.
         accountant: rdp; pld (tighter and slower); gaussian (exact, for clients in every round); renyi (one order, which
             follows from a group's budget). The last two also hold where later plans depend on earlier results. An
             accountant itself serves all groups, as one with the order of budgets of which this plan is only a part.
         spending_rate: q, the sampling rate in spending rounds.
         clip_norm: c, the mean of the clients' clip norms.
-        shape: of the method shaped: geometric, linear, cosine, or the relative noise of every round.
-        end_ratio: of a named shape: noise of the last round over that of the first.
-        already_spent: charges before this plan, by group name; they count against the budgets.
+        clip_scale: for planners that ask for it, a factor for each round by which clip norms and noise are scaled in
+            the unit of updates: the learning rate λ_t where clip norms are norms of accumulated gradients; else 1.
 
     >>> import nestegg
     >>> strict = nestegg.Group("strict", 34, nestegg.Budget(10.0), saving_rate=0.5, transition=13)
@@ -69,164 +53,175 @@ def plan(
     >>> [round(made.groups[0].noise_multiplier[t - 1], 3) for t in (1, 12, 13, 25)]
     [2.424, 2.014, 1.967, 1.967]
     """
-    one_of("method", method, METHODS)
-    one_of("composition", composition, COMPOSITIONS)
-    name = one_of("accountant", str(getattr(accountant, "name", accountant)), ACCOUNTANTS)
+    how = method_of(method)
+    parameters = parameters_of(how.written, how.planner) if how.is_own and how.planner is not None else {}
+    made = planned(
+        how,
+        groups,
+        rounds,
+        accountant=accountant,
+        spending_rate=spending_rate,
+        clip_norm=clip_norm,
+        clip_scale=clip_scale,
+    )
+    composition = how.planner.composition if isinstance(how.planner, SpendAsYouGo) else made.composition
+    return replace(made, composition=composition, parameters=parameters)
+
+
+def planned(
+    how: Method,
+    groups: Sequence[Group],
+    rounds: int,
+    *,
+    accountant: str | Accountant[Any],
+    spending_rate: float,
+    clip_norm: float,
+    clip_scale: Sequence[float] | None = None,
+) -> Plan:
+    """Plan by a method with its planner; what the plan says of the planner's parameters is up to the caller."""
+    one_of("accountant", str(getattr(accountant, "name", accountant)), ACCOUNTANTS)
     if positive("clip_norm", clip_norm) > MAX_CLIP_NORM:
         raise InputError(f"clip_norm = {clip_norm!r} must be at most {MAX_CLIP_NORM:g}.")
     groups = list(groups) if isinstance(groups, Iterable) else [groups]
     check_federation(groups, rounds, spending_rate)
     rounds, spending_rate = int(rounds), float(spending_rate)
-    composition = composition if method == "spend-as-you-go" else "exact"  # uniform methods know one only
-    history = checked_history("already_spent", already_spent or {}, groups)
-    members = _members(method, groups, rounds, spending_rate)
-    if method == "fedavg":
-        size = (len(members), rounds)
-        schedule = Schedule(np.full(size, spending_rate), np.zeros(size), np.full(size, np.inf))
-        return _assemble(members, schedule, history, method, composition, accountant, spending_rate, np.inf)
-    if name != "gaussian" or isinstance(accountant, str):  # one that is given may know what to do with sampling
-        check_accountant(name, members, spending_rate)
-    way = _Way(
-        rounds,
-        spending_rate,
-        composition,
-        make_shape(shape, end_ratio, rounds) if method == "shaped" else None,
-        method in SAME_NOISE,
+    members = _members(how, groups, rounds, spending_rate)
+    setting = Setting(
+        groups=members,
+        rounds=rounds,
+        spending_rate=spending_rate,
+        accountants=_accountants(accountant, members, rounds, spending_rate) if how.is_private else (),
+        clip_norm=float(clip_norm) if how.is_private else np.inf,
+        clip_scale=_scale(clip_scale, rounds),
     )
-    schedule = _schedule(members, way, accountant, history)
-    return _assemble(members, schedule, history, method, composition, accountant, spending_rate, clip_norm)
+    return _assembled(how, setting, accountant, _schedule(how, setting))
 
 
-def replan(plan_: Plan, after: int, lost: History) -> Plan:
-    """The rest of a plan, made anew from what is spent after `after` of its rounds and what was lost besides."""
-    after = whole("after", after, 0, plan_.rounds - 1)
-    lost = checked_history("lost", lost, [row.group for row in plan_.groups])
-    private = plan_.method != "fedavg"  # without noise there is nothing to account for
-    spent = {r.group.name: (*r.charges(after), *lost.get(r.group.name, ())) for r in plan_.groups if private}
-    return rest_of(plan_, after, [row.group for row in plan_.groups], spent)
-
-
-def rest_of(
-    plan_: Plan,
-    after: int,
-    groups: Sequence[Group],
-    already_spent: History,
-    account: Accountant[Any] | None = None,
-) -> Plan:
-    """The rounds after round `after`, as the plan was made or by another account, for groups with another history."""
-    own = renyi_account(*plan_.orders) if plan_.accountant == "renyi" and plan_.orders else plan_.accountant
-    return plan(
-        [replace(group, transition=max(1, (group.transition or 1) - after)) for group in groups],
-        plan_.rounds - after,
-        method=plan_.method,
-        composition=plan_.composition,
-        accountant=own if account is None else account,
-        spending_rate=plan_.spending_rate,
-        clip_norm=plan_.clip_norm if np.isfinite(plan_.clip_norm) else 1.0,
-        shape=plan_.groups[0].noise_multiplier[after:],
-        already_spent=already_spent,
-    )
-
-
-def _members(method: str, groups: Sequence[Group], rounds: int, spending_rate: float) -> tuple[Group, ...]:
+def _members(how: Method, groups: Sequence[Group], rounds: int, spending_rate: float) -> tuple[Group, ...]:
     """The groups as the method sees them: uniform methods never save, two of them know one budget only."""
-    if method != "spend-as-you-go":
+    if how.rates == "spending":
         groups = [replace(group, saving_rate=spending_rate) for group in groups]
-    if method in SAME_NOISE:
+    if how.same_noise:
         groups = at_smallest_budget(groups)
     return tuple(group.resolved(rounds, spending_rate) for group in groups)
 
 
-@dataclass(frozen=True, eq=False)
-class _Way:
-    """How budgets are to be spent, whoever has them."""
-
-    rounds: int
-    spending_rate: float
-    composition: str
-    curve: Array | None
-    same_noise: bool
-
-
-def _schedule(groups: Sequence[Group], way: _Way, accountant: str | Accountant[Any], history: History) -> Schedule:
-    """Plan groups of one accountant together, in batches of similar budgets, and put their rows back in order."""
-    charges = [charge for some in history.values() for charge in some]
-    accountants = planning_accountants(accountant, groups, way.rounds, way.spending_rate, charges)
-    batches: list[tuple[Accountant[Any], NDArray[np.intp]]] = []
-    order = np.argsort([group.budget.epsilon for group in groups], kind="stable")
-    for one in dict.fromkeys(accountants):
-        rows = np.array([row for row in order if accountants[row] == one])
-        batches += [(one, rows[start : start + _BATCH]) for start in range(0, len(rows), _BATCH)]
-    parts = [_batch([groups[row] for row in rows], way, one, history) for one, rows in batches]
-    place = np.argsort(np.concatenate([rows for _, rows in batches]))
-    made = Schedule(*(np.concatenate(columns)[place] for columns in zip(*map(astuple, parts), strict=True)))
-    if not way.same_noise or not history:
+def _schedule(how: Method, setting: Setting) -> Schedule:
+    """The schedule of a method's planner, which is not trusted where it is not ours."""
+    assert how.planner is not None
+    made = checked_schedule(how.written, how.planner, setting) if how.is_own else how.planner.schedule(setting)
+    if not how.same_noise or not any(group.already_spent for group in setting.groups):
         return made
-    # Then all have one budget, and so one accountant.
+    # Histories differ: everybody takes the noise of whoever needs the most.
     noise = np.broadcast_to(made.noise_multiplier.max(axis=0), made.noise_multiplier.shape)
-    spent = _spent_by(groups, accountants[0], history)
-    return planners.with_noise(noise, made.sampling_rate, groups[0].budget.delta, accountants[0], spent)
+    return _with_noise(setting, made.sampling_rate, noise)
 
 
-def _batch(batch: Sequence[Group], way: _Way, accountant: Accountant[Any], history: History) -> Schedule:
-    spent = _spent_by(batch, accountant, history)
-    if way.curve is None:
-        return planners.spend_as_you_go(batch, way.rounds, way.spending_rate, accountant, spent, way.composition)
-    return planners.shaped(batch, way.spending_rate, accountant, spent, way.curve)
+def checked_schedule(name: str, planner: Planner, setting: Setting) -> Schedule:
+    """Return the schedule of a planner that is not ours, with what is spent by it, if nobody would be over budget.
+
+    Raises:
+        InputError: the planner failed, or what it returned is not a schedule that keeps everybody within budget; the
+            sentence names the planner, the group, the round and the value.
+    """
+    try:
+        made = planner.schedule(setting)
+        rates, noise = (np.array(rows, np.float64) for rows in (made.sampling_rate, made.noise_multiplier))
+    except Exception as error:  # code of somebody else may raise anything
+        said = (
+            str(error)
+            if isinstance(error, InputError)
+            else f"schedule(setting) failed, {type(error).__name__}: {error}"
+        )
+        raise InputError(f"{name}: {said.rstrip('.')}.") from error
+    for field, rows, low, high in (
+        ("sampling_rate", rates, 0.0, 1.0),
+        ("noise_multiplier", noise, MIN_NOISE, MAX_NOISE),
+    ):
+        if rows.shape != setting.shape:
+            raise InputError(
+                f"{name}: {field} has the shape {rows.shape}; it must have a row for each of the {setting.shape[0]} "
+                f"groups and a column for each of the {setting.rounds} rounds."
+            )
+        sound = (rows >= low) & (rows <= high) & (rows > 0.0)  # NaN is neither
+        least = "above 0" if low == 0.0 else f"at least {low:g}"
+        _demand(name, setting, field, rows, sound, f"must be {least} and at most {high:g}")
+    try:
+        made = _with_noise(setting, rates, noise)
+    except InputError as error:  # rates that the accountant does not know
+        raise InputError(f"{name}: {error}") from None
+    assert made.epsilon_spent is not None
+    within = made.epsilon_spent <= setting.budgets[:, None]
+    _demand(name, setting, "epsilon spent", made.epsilon_spent, within, "is over the group's budget")
+    return made
 
 
-def _spent_by(groups: Sequence[Group], accountant: Accountant[S], history: History) -> S:
-    """What every group has spent before."""
-    spent = accountant.spend(np.zeros(len(groups)), 1.0)  # never sampled, nothing spent
-    for i, group in enumerate(groups):
-        if charges := history.get(group.name):
-            spent = spent.replaced(np.array([i]), compose(accountant, charges))
-    return spent
-
-
-def _assemble(
-    groups: Sequence[Group],
-    schedule: Schedule,
-    history: History,
-    method: str,
-    composition: str,
-    accountant: str | Accountant[Any],
-    spending_rate: float,
-    clip_norm: float,
-) -> Plan:
+def _assembled(how: Method, setting: Setting, accountant: str | Accountant[Any], made: Schedule) -> Plan:
     """Lines 10 to 14: σ^t, and clip norms c_n^t = c σ^t / σ_n^t, so that c_n^t σ_n^t is the same for everyone."""
-    clip = np.full_like(schedule.noise_multiplier, clip_norm)
-    if np.isfinite(clip_norm):
-        mean = harmonic_mean(groups, schedule.noise_multiplier)
-        clip = clip_norm * mean / schedule.noise_multiplier
+    assert made.epsilon_spent is not None
+    clip = np.full_like(made.noise_multiplier, setting.clip_norm)
+    if how.is_private:
+        mean = harmonic_mean(setting.groups, made.noise_multiplier)
+        clip = setting.clip_norm * mean / made.noise_multiplier
     rows = tuple(
         GroupPlan(
             group=group,
-            sampling_rate=tuple(schedule.sampling_rate[i].tolist()),
-            noise_multiplier=tuple(schedule.noise_multiplier[i].tolist()),
+            sampling_rate=tuple(made.sampling_rate[i].tolist()),
+            noise_multiplier=tuple(made.noise_multiplier[i].tolist()),
             clip_norm=tuple(clip[i].tolist()),
-            epsilon_spent=tuple(schedule.epsilon_spent[i].tolist()),
-            already_spent=tuple(history.get(group.name, ())),
+            epsilon_spent=tuple(made.epsilon_spent[i].tolist()),
         )
-        for i, group in enumerate(groups)
+        for i, group in enumerate(setting.groups)
     )
     return Plan(
-        method=method,
-        composition=composition,
+        method=how.written,
+        composition="exact",
         accountant=accountant if isinstance(accountant, str) else accountant.name,
-        spending_rate=float(spending_rate),
-        clip_norm=float(clip_norm),
+        spending_rate=setting.spending_rate,
+        clip_norm=setting.clip_norm,
         orders=ORDERS if accountant == "rdp" else getattr(accountant, "orders", ()),
         groups=rows,
     )
 
 
-def checked_history(field: str, history: History, groups: Sequence[Group]) -> dict[str, tuple[Charge, ...]]:
-    """Charges of known groups, each a release that exists."""
-    if not isinstance(history, Mapping):
-        raise InputError(f"{field} must give a list of charges by group name, as in {{'strict': [Charge(0.9, 2.0)]}}.")
-    checked = {}
-    for name, charges in history.items():
-        one_of(field, name, [group.name for group in groups])
-        checked[name] = tuple(checked_charge(f"{field} of {name!r}", charge) for charge in charges)
-    return checked
+def _accountants(
+    accountant: str | Accountant[Any], groups: Sequence[Group], rounds: int, spending_rate: float
+) -> tuple[Accountant[Any], ...]:
+    name = accountant if isinstance(accountant, str) else accountant.name
+    if name != "gaussian" or isinstance(accountant, str):  # one that is given may know what to do with sampling
+        check_accountant(name, groups, spending_rate)
+    return tuple(planning_accountants(accountant, groups, rounds, spending_rate))
+
+
+def _scale(clip_scale: Sequence[float] | None, rounds: int) -> tuple[float, ...]:
+    if clip_scale is None:
+        return (1.0,) * rounds
+    if len(clip_scale) != rounds:
+        raise InputError(
+            f"clip_scale has {len(clip_scale)} numbers; there must be one for each of the {rounds} rounds."
+        )
+    return tuple(positive("clip_scale", factor) for factor in clip_scale)
+
+
+def _with_noise(setting: Setting, rates: Array, noise: Array) -> Schedule:
+    return in_batches(
+        setting.groups, setting.accountants, lambda batch: with_noise(batch, rates[batch.rows], noise[batch.rows])
+    )
+
+
+def _demand(
+    name: str,
+    setting: Setting,
+    field: str,
+    rows: Array,
+    holds: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
+    what: str,
+) -> None:
+    """The first number that is not as it must be, in a sentence."""
+    if not holds.all():
+        i, t = (int(place) for place in np.argwhere(~holds)[0])
+        group = setting.groups[i]
+        budget = f", {group.budget.epsilon:g}" if what.endswith("budget") else ""
+        raise InputError(
+            f"{name}: group {group.name!r}, round {t + 1}: {field} = {float(rows[i, t])!r} {what}{budget}."
+        )

@@ -5,21 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from nestegg.accounting import Array, Charge, merged
+from nestegg.named import is_named
 from nestegg.planning.budget import Group
+from nestegg.planning.registry import Method, known_method
 
 FORMAT = "nestegg-plan/1"
-METHODS = ("fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "spend-as-you-go", "shaped")
-# Methods in which everybody has the same noise, also where histories differ: that of whoever needs the most.
-SAME_NOISE = ("dp-fedavg", "adaptive-clipping")
-COMPOSITIONS = ("exact", "paper")
 ACCOUNTANTS = ("rdp", "pld", "gaussian", "renyi")
 LABELS = {"rdp": "RDP", "pld": "PLD", "gaussian": "the Gaussian formula", "renyi": "one Rényi order"}  # for people
 
@@ -35,7 +33,6 @@ class GroupPlan:
         clip_norm: c_n^t of every round; infinite is no clipping.
         epsilon_spent: ε after every round, by the plan's accountant, with everything that was spent before.
         epsilon_spent_pld: ε after the last round by privacy loss distributions, once somebody has asked.
-        already_spent: releases before this plan: an earlier run, lost rounds, the rounds a re-plan follows.
     """
 
     group: Group
@@ -44,7 +41,11 @@ class GroupPlan:
     clip_norm: tuple[float, ...]
     epsilon_spent: tuple[float, ...]
     epsilon_spent_pld: float | None = None
-    already_spent: tuple[Charge, ...] = ()
+
+    @property
+    def already_spent(self) -> tuple[Charge, ...]:
+        """Releases before this plan: an earlier run, lost rounds, the rounds a re-plan follows."""
+        return self.group.already_spent
 
     def charges(self, rounds: int | None = None) -> tuple[Charge, ...]:
         """Everything a client of the group has spent after some rounds (all by default), equal releases counted."""
@@ -57,7 +58,7 @@ class Plan:
     """Everything that makes one method differ from another, decided before training and free of privacy cost.
 
     Attributes:
-        method: one of `METHODS`.
+        method: one of `METHODS`, or "module:Name" of a planner that is not ours.
         composition: one of `COMPOSITIONS`; only spend-as-you-go knows the difference.
         accountant: one of `ACCOUNTANTS`.
         spending_rate: q.
@@ -65,6 +66,7 @@ class Plan:
         orders: the grid of Rényi orders behind the numbers; empty where there is none, and for renyi where every
             group has the order that follows from its budget.
         groups: a row a group.
+        parameters: of a planner that is not ours, as JSON values.
     """
 
     method: str
@@ -74,6 +76,23 @@ class Plan:
     clip_norm: float
     orders: tuple[float, ...]
     groups: tuple[GroupPlan, ...]
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def about(self) -> Method:
+        """All there is to say of the method; nothing is imported for it."""
+        return known_method("plan.method", self.method)
+
+    @property
+    def is_private(self) -> bool:
+        """Whether there is noise, so that spending has a bound."""
+        return self.about.is_private
+
+    @property
+    def title(self) -> str:
+        """The method and how it is set, for people."""
+        stated = ", ".join(f"{name} = {value}" for name, value in self.parameters.items())
+        return f"{self.method} ({stated or self.composition})" if stated or not self.about.is_own else self.method
 
     @property
     def rounds(self) -> int:
@@ -123,7 +142,7 @@ class Plan:
             after: rounds of this plan that were released (and are paid).
             lost: further charges by group name: a round that had to be paid twice, a run elsewhere.
         """
-        from nestegg.planning.methods import replan
+        from nestegg.planning.replanning import replan
 
         return replan(self, after, lost or {})
 
@@ -159,6 +178,7 @@ class Plan:
             "clip_norm": finite_or_none(self.clip_norm),
             "orders": list(self.orders),
             "groups": [_group_to_dict(row) for row in self.groups],
+            **({"parameters": dict(self.parameters)} if is_named(self.method) else {}),
         }
 
 

@@ -14,9 +14,12 @@ from nestegg.accounting import MIN_NOISE
 from nestegg.checks import one_of
 from nestegg.errors import InputError, VerificationError
 from nestegg.files import write_atomically
-from nestegg.planning.budget import Budget, Group, check_federation
-from nestegg.planning.consistency import check_orders, checked_charge
-from nestegg.planning.plan import ACCOUNTANTS, COMPOSITIONS, FORMAT, METHODS, GroupPlan, Plan
+from nestegg.planning.budget import Budget, Group, check_federation, checked_charges
+from nestegg.planning.consistency import check_orders
+from nestegg.planning.parameters import check_parameters
+from nestegg.planning.plan import ACCOUNTANTS, FORMAT, GroupPlan, Plan
+from nestegg.planning.planners import COMPOSITIONS
+from nestegg.planning.registry import known_method
 from nestegg.schema import Section, read
 
 
@@ -48,6 +51,7 @@ class _PlanRecord(Section):
     mean_sampling_rate: list[float]
     round_noise_multiplier: list[float]
     groups: list[_GroupRecord]
+    parameters: dict[str, Any] = Field(default_factory=dict)  # of a planner that is not ours
     digest: str
     note: str | None = None  # on the run it is for, not on the plan
     exposure: list[Any] = Field(default_factory=list)  # what `nestegg plan --json` finds about a plan, no part of it
@@ -96,7 +100,8 @@ def parse_plan(text: str, source: str) -> Plan:
 
 
 def _to_plan(record: _PlanRecord, source: str) -> Plan:
-    one_of(f"{source}: method", record.method, METHODS)
+    known_method(f"{source}: method", record.method)
+    check_parameters(source, record.method, record.parameters)
     one_of(f"{source}: composition", record.composition, COMPOSITIONS)
     one_of(f"{source}: accountant", record.accountant, ACCOUNTANTS)
     check_orders(f"{source}: orders", record.accountant, record.orders)
@@ -115,6 +120,7 @@ def _to_plan(record: _PlanRecord, source: str) -> Plan:
         clip_norm=_infinite_if_none(record.clip_norm),
         orders=tuple(record.orders),
         groups=groups,
+        parameters=record.parameters,
     )
 
 
@@ -130,14 +136,15 @@ def _to_group_plan(row: _GroupRecord, record: _PlanRecord, source: str) -> Group
         raise InputError(f"{where}: sampling_rate must not be above 1.")
     if any(0.0 < noise < MIN_NOISE for noise in row.noise_multiplier):
         raise InputError(f"{where}: noise_multiplier must be at least {MIN_NOISE:g}, or 0 for none.")
+    spent = checked_charges(f"{where}: already_spent", row.already_spent)
+    budget = Budget(row.epsilon, record.delta)
     return GroupPlan(
-        group=Group(row.name, row.clients, Budget(row.epsilon, record.delta), row.saving_rate, row.transition),
+        group=Group(row.name, row.clients, budget, row.saving_rate, row.transition, already_spent=spent),
         sampling_rate=tuple(row.sampling_rate),
         noise_multiplier=tuple(row.noise_multiplier),
         clip_norm=tuple(map(_infinite_if_none, row.clip_norm)),
         epsilon_spent=tuple(map(_infinite_if_none, row.epsilon_spent)),
         epsilon_spent_pld=row.epsilon_spent_pld,
-        already_spent=tuple(checked_charge(f"{where}: already_spent", charge) for charge in row.already_spent),
     )
 
 

@@ -15,7 +15,7 @@ _SHOWN = 32
 def plan_html(plan: Plan) -> str:
     """A line a group, with its first and last round, under a sentence that says what plan it is."""
     what = (
-        f"{plan.method} ({plan.composition}): {plan.clients} clients in {len(plan.groups)} groups, "
+        f"{plan.title}: {plan.clients} clients in {len(plan.groups)} groups, "
         f"{plan.rounds} rounds, δ = {plan.delta:g}, ε by {LABELS[plan.accountant]}, digest {plan.digest[:16]}"
     )
     body = "".join(_line("td", _cells(row)) for row in plan.groups[:_SHOWN])

@@ -24,17 +24,17 @@ def remarks(plan: Plan) -> list[str]:
     >>> remarks(plan([Group("all", 1_000, Budget(500.0), saving_rate=0.5)], rounds=300))
     ["Group 'all': epsilon above 100 promises next to nothing."]
     """
-    if plan.method == "fedavg":
+    if not plan.is_private:
         return []
     return [*_about_saving(plan), *_about_budgets(plan), *_about_noise(plan)]
 
 
 def _about_saving(plan: Plan) -> list[str]:
     rates = [set(row.sampling_rate) for row in plan.groups]
-    if plan.method != "spend-as-you-go" or plan.rounds == 1 or any(len(one) > 1 for one in rates):
+    if plan.about.rates != "saving" or plan.rounds == 1 or any(len(one) > 1 for one in rates):
         return []
     return [
-        "No group saves: with the same rate in all rounds, spend-as-you-go is uniform spending. Give groups a "
+        f"No group saves: with the same rate in all rounds, {plan.method} is uniform spending. Give groups a "
         "saving_rate."
     ]
 

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.files import write_atomically
-from nestegg.report.charts import PALETTE, Picture, comparison_chart, save_charts
+from nestegg.planning import COMPARED
+from nestegg.report.charts import Picture, comparison_chart, method_colours, save_charts
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.tables import as_csv, as_html
 
@@ -22,12 +23,13 @@ Curves = Mapping[str, NDArray[np.float64]]
 
 def final_rows(curves: Curves) -> list[tuple[str, ...]]:
     """Return a row a method: mean and standard deviation of its final accuracy, and the gap to FedAvg."""
-    best = curves["fedavg"][:, -1].mean() if "fedavg" in curves else None
+    plain = next((accuracy for method, accuracy in curves.items() if not _is_private(method)), None)
+    best = None if plain is None else plain[:, -1].mean()
     rows: list[tuple[str, ...]] = []
     for method, accuracy in curves.items():
         final = accuracy[:, -1]
         spread = f"{final.std(ddof=1):.2f}" if final.size > 1 else "–"
-        gap = "–" if best is None or method == "fedavg" else f"{final.mean() - best:+.2f}"
+        gap = "–" if best is None or not _is_private(method) else f"{final.mean() - best:+.2f}"
         rows.append((method, f"{final.mean():.2f}", spread, gap, str(final.size)))
     return rows
 
@@ -63,6 +65,11 @@ def write_comparison(folder: Path, curves: Curves, dataset: str, first_seed: int
     return [folder / name for name in (*contents, "comparison.png", "comparison.svg")]
 
 
+def _is_private(method: str) -> bool:
+    """Whether a method has noise, as those have that are not ours."""
+    return method not in COMPARED or COMPARED[method].is_private
+
+
 def _summary(curves: Curves) -> list[tuple[str, str, str, int]]:
     finals = [(method, accuracy[:, -1]) for method, accuracy in curves.items()]
     return [
@@ -74,7 +81,7 @@ def _summary(curves: Curves) -> list[tuple[str, str, str, int]]:
 def _page(curves: Curves, dataset: str, first_seed: int, note: str | None, picture: Picture) -> str:
     seeds, rounds = next(iter(curves.values())).shape
     warning = f'<p class="note">{escape(note.capitalize())}.</p>' if note else ""
-    private = [method for method in curves if method != "fedavg"]
+    private = [method for method in curves if _is_private(method)]
     best = max(private, key=lambda method: float(curves[method][:, -1].mean()), default="–")
     counts = [("methods", len(curves)), ("seeds", seeds), ("rounds", rounds)]
     numbers = facts([*((name, str(count)) for name, count in counts), ("most accurate with privacy", best)])
@@ -84,9 +91,9 @@ def _page(curves: Curves, dataset: str, first_seed: int, note: str | None, pictu
     parts = [
         Part(
             "Final accuracy",
-            f"{as_html(HEADS, final_rows(curves), PALETTE)}<p>Test accuracy in percent on public data after the last "
-            "round; mean and standard deviation over the seeds, and the difference of means to training without "
-            "noise.</p>",
+            f"{as_html(HEADS, final_rows(curves), method_colours(curves))}"
+            "<p>Test accuracy in percent on public data after the last round; mean and standard deviation over the "
+            "seeds, and the difference of means to training without noise.</p>",
         ),
         Part("Accuracy over the rounds", f"<p>Mean over the seeds.{band}</p>", [picture]),
     ]

@@ -14,10 +14,10 @@ from nestegg.planning import LABELS, Plan, epsilon_text, exposures
 from nestegg.report.charts import (
     PALETTE,
     Picture,
-    accuracy_chart,
     draw_charts,
     label_chart,
     noise_chart,
+    quality_chart,
     sampling_chart,
     save_charts,
     spending_chart,
@@ -48,8 +48,8 @@ def write_report(
 
     Labels of clients are drawn in simulations only; a run that may be released has none to give.
     """
-    private = plan.method != "fedavg"
-    charts = {"accuracy": accuracy_chart(rounds)}
+    private = plan.is_private
+    charts = quality_chart(rounds)
     if private:
         charts |= {"spending": spending_chart(plan), "sampling": sampling_chart(plan), "noise": noise_chart(plan)}
     if labels is not None:
@@ -61,7 +61,8 @@ def write_report(
 
 def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture]) -> str:
     """Summary, charts, accounts and the plan's table."""
-    parts = [Part("Accuracy", "<p>Measured on public test data.</p>", [pictures["accuracy"]])]
+    measured = [name for name in ("accuracy", "loss") if name in pictures]
+    parts = [Part(name.capitalize(), "<p>Measured on public test data.</p>", [pictures[name]]) for name in measured]
     if "spending" in pictures:
         shown = [pictures[name] for name in ("spending", "sampling", "noise")]
         parts += [Part("Privacy", "", shown), Part("Accounts", _accounts(plan, summary))]
@@ -76,7 +77,7 @@ def _summary(plan: Plan, summary: dict[str, Any]) -> str:
     note = f'<p class="note">{escape(summary["note"].capitalize())}.</p>' if "note" in summary else ""
     spent = [group["epsilon_spent"] for group in summary["groups"] if group["epsilon_spent"] is not None]
     numbers = [
-        ("test accuracy", f"{summary['final_accuracy']:.2f} %"),
+        _quality(summary),
         ("rounds", str(summary["rounds"])),
         ("clients", str(plan.clients)),
         ("most that anybody has spent", f"ε = {max(spent):.2f}" if spent else "no privacy"),
@@ -85,8 +86,17 @@ def _summary(plan: Plan, summary: dict[str, Any]) -> str:
         f"Model {summary['model']}, seed {summary['seed']}, δ = {plan.delta:g}, {plan.composition} composition, "
         f"ε by {LABELS[plan.accountant]}."
     )
-    said = "".join(f'<p class="note">{escape(remark)}</p>' for remark in summary.get("remarks", ()))
+    stopped = [f"It {summary['stopped']}, and can go on."] if "stopped" in summary else []
+    said = "".join(f'<p class="note">{escape(remark)}</p>' for remark in [*stopped, *summary.get("remarks", ())])
     return f'{note}{said}{facts(numbers)}<p class="soft">{escape(how)}</p>'
+
+
+def _quality(summary: dict[str, Any]) -> tuple[str, str]:
+    """How good the model is: accuracy where there are classes, else its loss, if there is test data at all."""
+    if summary["final_accuracy"] is not None:
+        return "test accuracy", f"{summary['final_accuracy']:.2f} %"
+    loss = summary.get("final_loss")
+    return "test loss", "–" if loss is None else f"{loss:.4g}"
 
 
 def _accounts(plan: Plan, summary: dict[str, Any]) -> str:

@@ -2,31 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nestegg.config import Config, changed, check_config
+from nestegg.config import Config, check_config, load_config
+from nestegg.description import CONFIG, RUN, Description
 from nestegg.errors import InputError
-from nestegg.identity import config_digest
 from nestegg.ledger import RunBooks
+from nestegg.named import load_object
 from nestegg.planning import Plan, remarks
-from nestegg.roster import make_plan
+from nestegg.runs.configured import Simulation, new_simulation
 from nestegg.runs.folder import RunFolder
+from nestegg.runs.life import Life
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
+from nestegg.runs.python import check_same, describe
 from nestegg.runs.soundness import check_arithmetic
-from nestegg.runs.task import OnRound, Say, Task, resolved
-from nestegg.training import AdaptiveClipping
+from nestegg.runs.task import Task
+from nestegg.runs.telling import say
+from nestegg.training import AdaptiveClipping, Callback, Federation
 
-__all__ = ["RunFolder", "Task", "replan_run", "resume_run", "rounds_left", "start_run"]
+__all__ = ["RunFolder", "Simulation", "Task", "replan_run", "resume_run", "rounds_left", "run", "start_run"]
+
+
+def run(
+    federation: Federation,
+    folder: Path | str,
+    *,
+    ledger: str | Path | None = None,
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
+    version: str = "",
+    charts: bool = False,
+) -> dict[str, Any]:
+    """Train a federation durably, with a ledger, checkpoints and a report, as `nestegg run` does; returns the summary.
+
+    A round is paid for in the ledger before any client works for it, and told of once it is saved and released.
+    Whatever is killed, the same call with `resume=True` goes on where the last released round ended; a reproducible
+    run ends with the same bits. What was trained is in `model.safetensors`.
+
+    Args:
+        federation: plan, model and clients.
+        folder: of the run; new, unless `resume`.
+        ledger: URL or file of the ledger that pays, over many runs; by default the run keeps its own.
+        resume: go on with the run in the folder; if there is none, start it.
+        callbacks: hear of every round, and may end the training after it.
+        version: of the functions in `federation` (loss, optimiser, learning rates), which count by their names.
+        charts: write the report's charts as PNG and SVG files, too.
+
+    Raises:
+        InputError: something does not fit; nothing was written.
+        StoppedError: the run stopped and can go on.
+    """
+    folder = Path(folder)
+    if resume and folder.exists():
+        if (folder / CONFIG).is_file():
+            raise InputError(f"{folder} is a run of a configuration; it goes on by: nestegg run --resume {folder}")
+        _ = RunFolder(folder).run  # whether it is one
+        check_same(folder, federation, ledger, version)
+
+        def task(run: Description, plan: Plan) -> Task:
+            return Task(run, federation.by(plan), federation.fingerprint)
+
+        return _gone_on(folder, task, callbacks, charts=charts)
+    if folder.exists():
+        raise InputError(f"{folder} exists; give another folder, or go on with it by resume=True.")
+    described = describe(federation, folder, ledger, version)
+    return _begun(Task(described, federation, federation.fingerprint), folder, callbacks, charts=charts)
 
 
 def start_run(
-    config: Config,
-    folder: Path,
-    on_round: OnRound = lambda report: None,
-    say: Say = lambda sentence: None,
-    *,
-    charts: bool = False,
+    config: Config, folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False
 ) -> dict[str, Any]:
     """Train by a configuration and write a run folder, which must not exist yet; returns its summary.
 
@@ -35,83 +82,94 @@ def start_run(
     check_config(config)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or resume it with --resume.")
-    plan = make_plan(config)
-    config = changed(resolved(config, plan), "ledger", run=new_run_name(folder))
-    task = Task(config, plan)
-    check_ledger(config, plan)
-    run = RunFolder(folder)
-    run.create(config, plan)
-    for remark in remarks(plan):
-        say(remark)
-    with run.locked(), paying(config, folder, plan) as payment:
-        return task.run(run, payment, on_round, say, charts=charts)
+    simulation, described = new_simulation(config, new_run_name(folder))
+    return _begun(simulation.task(described), folder, callbacks, charts=charts)
 
 
-def resume_run(
-    folder: Path,
-    on_round: OnRound = lambda report: None,
-    say: Say = lambda sentence: None,
-    *,
-    charts: bool = False,
-) -> dict[str, Any]:
+def resume_run(folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False) -> dict[str, Any]:
     """Go on where a run stopped; of a run that is complete, draw the charts if asked for, and return the summary."""
-    run, config, plan = _opened(folder)
-    with run.locked(), paying(config, folder, plan) as payment:
-        _reconcile(run, config, plan, payment, say)
-        saved = run.load_checkpoint()
-        is_trained = saved is not None and saved.facts["round"] == payment.plan.rounds
-        if is_trained and not charts and (summary := run.summary()) is not None:
-            return summary
-        return Task(config, payment.plan).run(run, payment, on_round, say, charts=charts)
+    if (folder / RUN).is_file():
+        go_on = RunFolder(folder).run.go_on.format(folder=folder)
+        raise InputError(f"{folder} is a run from Python; it goes on there, with the same federation: {go_on}")
+    return _gone_on(folder, lambda run, plan: _task_of(folder, run, plan), callbacks, charts=charts)
 
 
-def replan_run(folder: Path, say: Say = lambda sentence: None) -> Plan:
+def replan_run(folder: Path) -> Plan:
     """Plan the rounds that are left of a run anew, from what everybody in it has spent."""
-    run, config, plan = _opened(folder)
-
-    def acceptable(made: Plan) -> None:
-        if made.method == "adaptive-clipping":
-            AdaptiveClipping(**config.privacy.adaptive.model_dump()).check(made)
-
-    with run.locked(), paying(config, folder, plan) as books:
+    with _opened(folder) as (run, life):
+        books = life.payment
         if not isinstance(books, RunBooks):
             raise InputError(f"{folder} has no noise and no account, so there is nothing to plan anew.")
-        _reconcile(run, config, plan, books, say)
+
+        def acceptable(made: Plan) -> None:
+            if made.about.learns_clip_norm:
+                AdaptiveClipping(**run.run.adaptive).check(made)
+
+        if books.plan.about.is_own and (folder / CONFIG).is_file():  # whose planner may lie beside the configuration
+            load_object("plan.method", books.plan.method, load_config(folder / CONFIG).code)
         made = books.replan(acceptable)
         run.put_in_force(made)
-        for sentence in books.conditions():
-            say(sentence)
+        say(books.conditions())
         return made
 
 
 def rounds_left(folder: Path) -> int:
     """About how many rounds a stopped run has still to go."""
     run = RunFolder(folder)
+    _ = run.run  # whether it is one
     return max(run.plan().rounds - len(run.lines()), 0)
 
 
-def _opened(folder: Path) -> tuple[RunFolder, Config, Plan]:
-    """A run that was begun, its configuration and its plan, if this version can go on with it."""
+def _task_of(folder: Path, run: Description, plan: Plan) -> Task:
+    return Simulation(load_config(folder / CONFIG), plan).task(run)
+
+
+def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: bool) -> dict[str, Any]:
+    """Make the folder of a new run, and train."""
+    check_ledger(task.run, task.plan)
     run = RunFolder(folder)
-    config, plan = run.config(), run.plan()
-    check_arithmetic(run, plan.rounds)
+    run.create(task.run, task.plan)
+    say(remarks(task.plan))
+    with run.locked(), paying(task.run, folder, task.plan) as payment:
+        life = Life(run)
+        life.agree(payment)
+        return task.train(run, life, callbacks, charts=charts)
+
+
+def _gone_on(
+    folder: Path, make: Callable[[Description, Plan], Task], callbacks: Sequence[Callback], *, charts: bool
+) -> dict[str, Any]:
+    """Go on with a run, whose task is made once it is known by which plan it goes on."""
+    with _opened(folder) as (run, life):
+        plan = life.payment.plan
+        if life.done == plan.rounds and not charts and (summary := run.summary()) is not None:
+            return summary
+        return make(run.run, plan).train(run, life, callbacks, charts=charts)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[tuple[RunFolder, Life]]:
+    """A run that was begun, once its ledger and its folder agree: on what is done, and on the plan in force."""
+    run = RunFolder(folder)
+    _ = run.run  # whether it is one
+    plan = run.plan()
+    check_arithmetic(Life(run), plan.rounds)
     run.private()
-    return run, config, plan
+    with run.locked(), paying(run.run, folder, plan) as payment:
+        life = Life(run)  # it may have gone on until it was locked
+        say(life.agree(payment, _made_by(run, life, payment)))
+        if payment.plan.digest != plan.digest:
+            run.put_in_force(payment.plan)
+            say([f"The run goes on by the plan {payment.plan.digest[:16]}, made anew."])
+        yield run, life
 
 
-def _reconcile(run: RunFolder, config: Config, plan: Plan, payment: Payment, say: Say) -> None:
-    """Bring the ledger and the folder into agreement: what the checkpoint holds, and which plan is in force."""
-    saved = run.load_checkpoint()
-    if saved is not None:
-        made_by = saved.facts.get("plan", "")
-        made = run.plan_of(made_by) or (payment.stored_plan(made_by) if made_by in payment.plans else None)
-        if saved.facts.get("config") != config_digest(config) or made is None:
-            raise InputError(f"the checkpoint in {run.path} is a checkpoint of another configuration.")
-        said = payment.reconcile([*saved.facts["results"], saved.digest], made)
-    else:
-        said = payment.reconcile([])
-    for sentence in said:
-        say(sentence)
-    if payment.plan.digest != plan.digest:
-        run.put_in_force(payment.plan)
-        say(f"The run goes on by the plan {payment.plan.digest[:16]}, made anew.")
+def _made_by(run: RunFolder, life: Life, payment: Payment) -> Plan | None:
+    """The plan by which a checkpoint was made, which is of this run and no other."""
+    if life.saved is None:
+        return None
+    digest = life.saved.facts.get("plan", "")
+    made = run.plan_of(digest) or (payment.stored_plan(digest) if digest in payment.plans else None)
+    if life.saved.facts.get("config") != run.run.identity or made is None:
+        raise InputError(f"the checkpoint in {run.path} is a checkpoint of another configuration.")
+    return made

@@ -1,6 +1,6 @@
 """A run's folder: it appears whole, is valid at every moment, and belongs to one process at a time.
 
-config.toml         the configuration, with every default written out
+config.toml         the configuration, with every default written out; run.json for a run from Python
 plan.json           the plan in force, with its digest; plans before it are in plans/
 rounds.jsonl        a line a round
 checkpoint.safetensors  the state after the last round
@@ -19,20 +19,19 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tomli_w
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from nestegg.config import Config, load_config, to_toml
+from nestegg.description import Description, read_description
 from nestegg.errors import InputError
 from nestegg.files import sync_folder, write_atomically
 from nestegg.planning import Plan, load_plan, save_plan
-from nestegg.release import NOT_FOR_RELEASE, stamp
 from nestegg.runs.private import NAME as PRIVATE
 from nestegg.runs.private import PrivatePart, make_private
 
@@ -126,8 +125,8 @@ class StateFolder:
 class RunFolder(StateFolder):
     """The files of a run."""
 
-    def create(self, config: Config, plan: Plan) -> None:
-        """Make the folder, with its configuration and plan in it, or nothing."""
+    def create(self, run: Description, plan: Plan) -> None:
+        """Make the folder, with the run's description and plan in it, or nothing."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             place = self.path.with_name(f".{self.path.name}.{os.getpid()}")
@@ -135,10 +134,9 @@ class RunFolder(StateFolder):
         except OSError as error:
             raise InputError(f"{self.path} cannot be made: {error.strerror}.") from None
         try:
-            head = f"# {NOT_FOR_RELEASE}\n" if config.training.reproducible else ""
-            write_atomically(place / "config.toml", head + tomli_w.dumps(to_toml(config)))
-            self._save_plan(plan, place / "plan.json", config)
             make_private(place)
+            run.write(place)
+            save_plan(plan, place / "plan.json", note=run.note)
             os.rename(place, self.path)
             sync_folder(self.path.parent)
         except BaseException as error:
@@ -147,11 +145,10 @@ class RunFolder(StateFolder):
                 raise InputError(f"{self.path} cannot be made: {error.strerror}.") from None
             raise
 
-    def config(self) -> Config:
-        """The configuration."""
-        if not (self.path / "config.toml").is_file():
-            raise InputError(f"{self.path} is not a run: it has no config.toml.")
-        return load_config(self.path / "config.toml")
+    @cached_property
+    def run(self) -> Description:
+        """What the run is."""
+        return read_description(self.path)
 
     def summary(self) -> dict[str, Any] | None:
         """What a run that is complete, and all of whose files are written, has come to."""
@@ -159,9 +156,10 @@ class RunFolder(StateFolder):
         if not (path.is_file() and (self.path / "report.html").is_file()):
             return None
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8")))
+            content = dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise InputError(f"{path} cannot be read: {error}.") from None
+        return None if "stopped" in content else content
 
     def hide_times(self) -> None:
         """Give all files that may be released the time of midnight: how long training took is nobody's business."""
@@ -173,11 +171,10 @@ class RunFolder(StateFolder):
     def private(self) -> PrivatePart:
         """The part that must not be released."""
         make_private(self.path)
-        return PrivatePart(self.path, stamp(self.config().training.reproducible))
+        return PrivatePart(self.path, self.run.stamp)
 
     def plan(self) -> Plan:
-        """The plan."""
-        self.config()
+        """The plan in force."""
         return load_plan(self.path / "plan.json")
 
     def plan_of(self, digest: str) -> Plan | None:
@@ -193,12 +190,8 @@ class RunFolder(StateFolder):
             (self.path / "plans").mkdir(exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
-        config = self.config()
-        self._save_plan(before, self.path / "plans" / f"{before.digest}.json", config)
-        self._save_plan(plan, self.path / "plan.json", config)
-
-    def _save_plan(self, plan: Plan, path: Path, config: Config) -> None:
-        save_plan(plan, path, note=stamp(config.training.reproducible).get("note"))
+        save_plan(before, self.path / "plans" / f"{before.digest}.json", note=self.run.note)
+        save_plan(plan, self.path / "plan.json", note=self.run.note)
 
 
 def packed(tensors: dict[str, Tensor], facts: dict[str, Any]) -> bytes:

@@ -9,12 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from nestegg.config import Config, ledger_of
+from nestegg.description import Description
 from nestegg.errors import InputError
 from nestegg.ledger import Account, Ledger
 from nestegg.planning import Plan
-from nestegg.release import stamp
-from nestegg.roster import make_roster
 
 
 class Payment(Protocol):
@@ -97,14 +95,14 @@ def new_run_name(folder: Path) -> str:
     return f"{readable}-{secrets.token_hex(4)}"
 
 
-def check_ledger(config: Config, plan: Plan) -> None:
+def check_ledger(run: Description, plan: Plan) -> None:
     """A ledger that cannot be used, or should not be, is refused before anything is written."""
-    if config.ledger.url is None:
+    if run.ledger is None:
         return
-    if plan.method == "fedavg":
-        raise InputError("privacy.method = 'fedavg' adds no noise: no budget of the ledger could pay for it.")
-    with Ledger(config.ledger.url) as ledger:
-        ledger.check(plan, make_roster(config).clients)
+    if not plan.is_private:
+        raise InputError(f"privacy.method = {plan.method!r} adds no noise: no budget of the ledger could pay for it.")
+    with Ledger(run.ledger) as ledger:
+        ledger.check(plan, run.members()[0])
 
 
 def own_rule(plan: Plan) -> str:
@@ -113,17 +111,15 @@ def own_rule(plan: Plan) -> str:
 
 
 @contextmanager
-def paying(config: Config, folder: Path, plan: Plan) -> Iterator[Payment]:
+def paying(run: Description, folder: Path, plan: Plan) -> Iterator[Payment]:
     """The books of a run, which begins here if its ledger does not know it."""
-    if plan.method == "fedavg":
+    if not plan.is_private:
         yield NoPayment(plan)
         return
-    with Ledger(ledger_of(config, folder)) as ledger:
-        name = config.ledger.run or ""
-        if ledger.has_run(name):
-            yield ledger.books(name)
+    with Ledger(run.ledger_in(folder)) as ledger:
+        if ledger.has_run(run.run):
+            yield ledger.books(run.run)
         else:
-            roster = make_roster(config)
-            rule = own_rule(plan) if config.ledger.url is None else None
-            note = stamp(config.training.reproducible).get("note")
-            yield ledger.begin(name, plan, roster.clients, roster.budgets, rule=rule, note=note)
+            rule = own_rule(plan) if run.ledger is None else None
+            names, budgets = run.members()
+            yield ledger.begin(run.run, plan, names, unknown=budgets, rule=rule, note=run.note)

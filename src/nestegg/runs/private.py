@@ -3,6 +3,7 @@
 private/ledger.db         what the run has spent, and exactly when, unless the configuration names a ledger
 private/timings.jsonl     seconds of every round, which tell about the size of its secret cohort
 private/fingerprint.json  a keyed digest of clients' data and of the first model, so that a changed one is noticed
+private/members.json      names of the clients of a run from Python
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from nestegg.errors import InputError
@@ -33,7 +35,7 @@ class PrivatePart:
     def __init__(self, run: Path, stamp: dict[str, str]) -> None:
         self.path, self._stamp = run / NAME, stamp
 
-    def check_fingerprint(self, tensors: Iterable[Tensor], is_new: bool) -> None:
+    def check_fingerprint(self, parts: Iterable[Tensor | bytes], is_new: bool) -> None:
         """Note what a run began with, once; refuse to go on with anything else.
 
         The digest is keyed: without this file nobody can try whether some data was in the run.
@@ -47,7 +49,7 @@ class PrivatePart:
             try:
                 known = json.loads(file.read_text(encoding="utf-8"))
                 key, noted = str(known["key"]), str(known["digest"])
-                digest = _digest(bytes.fromhex(key), tensors)
+                digest = _digest(bytes.fromhex(key), parts)
             except (OSError, ValueError, KeyError, TypeError) as error:
                 raise InputError(f"{file} cannot be read: {error}.") from None
             if digest != noted:
@@ -58,7 +60,7 @@ class PrivatePart:
             return
         if not is_new:
             raise InputError(f"{file} is missing: whether the data is what the run began with cannot be told.")
-        content = {"key": key, "digest": _digest(bytes.fromhex(key), tensors), **self._stamp}
+        content = {"key": key, "digest": _digest(bytes.fromhex(key), parts), **self._stamp}
         write_atomically(file, json.dumps(content) + "\n")
 
     def add_timing(self, round_: int, seconds: float) -> None:
@@ -82,9 +84,13 @@ def make_private(run: Path) -> None:
     make_folder("folder", run / NAME, mode=0o700)
 
 
-def _digest(key: bytes, tensors: Iterable[Tensor]) -> str:
+def _digest(key: bytes, parts: Iterable[Tensor | bytes]) -> str:
     digest = hashlib.blake2b(key=key)
-    for tensor in tensors:
-        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().data)
+    for part in parts:
+        if isinstance(part, bytes):
+            digest.update(f"{len(part)} bytes\n".encode())
+            digest.update(part)
+        else:
+            digest.update(f"{part.dtype} {tuple(part.shape)}\n".encode())
+            digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -7,37 +7,37 @@ import torch
 
 from nestegg.errors import InputError, StoppedError
 from nestegg.runs.folder import RunFolder
+from nestegg.runs.life import Life
 from nestegg.training import State
 
 # The arithmetic of rounds: 1 added noise in floating point, 2 is on a lattice. One run has one of them.
 ARITHMETIC = 2
 
 
-def check_arithmetic(folder: RunFolder, rounds: int) -> None:
+def check_arithmetic(life: Life, rounds: int) -> None:
     """Refuse a run of an earlier version, before anything of it is touched.
 
     Raises:
         InputError: its noise was in floating point. One run has one arithmetic, and its folder holds what today's keeps
             in a private part.
     """
-    saved = folder.load_checkpoint()
-    if saved is None or saved.facts.get("arithmetic", 1) == ARITHMETIC:
+    if life.saved is None or life.saved.facts.get("arithmetic", 1) == ARITHMETIC:
         return
-    left = rounds - int(saved.facts["round"])
+    left = rounds - life.done
     what = f"its last {left} rounds must be run by that version, or the run begun anew" if left else "it is complete"
     raise InputError(
-        f"the run in {folder.path} was begun by an earlier nestegg, whose noise was in floating point: {what}. Its "
-        "folder also holds times and label counts, which must not be released. Nothing was changed."
+        f"the run in {life.folder.path} was begun by an earlier nestegg, whose noise was in floating point: {what}. "
+        "Its folder also holds times and label counts, which must not be released. Nothing was changed."
     )
 
 
-def check_finite(state: State, loss: float, folder: RunFolder) -> None:
+def check_finite(state: State, loss: float | None, folder: RunFolder) -> None:
     """Stop a run whose noised model, or its loss on public data, is no number any more; its rounds are paid and out.
 
     Raises:
         StoppedError: further rounds would cost budgets and teach nobody anything.
     """
-    if torch.isfinite(state.model).all() and np.isfinite(loss):
+    if torch.isfinite(state.model).all() and (loss is None or np.isfinite(loss)):
         return
     raise StoppedError(
         f"The model is not finite after round {state.round}, which is released and paid; further rounds could not mend "

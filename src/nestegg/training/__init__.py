@@ -1,8 +1,26 @@
 """Federated training: one loop, engines that train a cohort, and the controller of adaptive clipping."""
 
 from nestegg.training.adaptive import AdaptiveClipping
-from nestegg.training.engines import ENGINES
+from nestegg.training.callbacks import Callback, told
+from nestegg.training.evaluation import Evaluation
 from nestegg.training.local import LocalTraining
-from nestegg.training.loop import Federation, Mechanics, RoundReport, State, train
+from nestegg.training.loop import Federation, train
+from nestegg.training.mechanics import Mechanics
+from nestegg.training.performance import ENGINES, Performance, cores
+from nestegg.training.reports import RoundReport, State
 
-__all__ = ["ENGINES", "AdaptiveClipping", "Federation", "LocalTraining", "Mechanics", "RoundReport", "State", "train"]
+__all__ = [
+    "ENGINES",
+    "AdaptiveClipping",
+    "Callback",
+    "Evaluation",
+    "Federation",
+    "LocalTraining",
+    "Mechanics",
+    "Performance",
+    "RoundReport",
+    "State",
+    "cores",
+    "told",
+    "train",
+]

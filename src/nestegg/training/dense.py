@@ -11,8 +11,9 @@ from torch.nn import functional
 
 from nestegg.mechanism import Layout
 from nestegg.randomness import Randomness
+from nestegg.training.clients import Clients, Integers
 from nestegg.training.kernel import Kernel, Network, Steps, orders, train
-from nestegg.training.local import LocalTraining, Samples
+from nestegg.training.local import LocalTraining
 
 # Numbers in the updates of one block, about: enough to outweigh its call from Python. A block has some clients at
 # least, unless they take too much memory; where there are many clients, there are also many blocks, for many workers.
@@ -56,7 +57,7 @@ class DenseEngine:
     def __init__(
         self,
         model: nn.Module,
-        clients: Sequence[Samples],
+        clients: Clients,
         training: LocalTraining,
         randomness: Randomness,
         kernel: Kernel,
@@ -66,19 +67,26 @@ class DenseEngine:
         self.layout = Layout.of(model)
         self.rows = max(1, min(max(_BLOCK // self.layout.size, _CLIENTS), _MOST // self.layout.size))
         self.training, self.randomness = training, randomness
-        self.sizes = np.array([len(y) for _, y in clients])
-        self.starts = np.cumsum(self.sizes) - self.sizes
-        x, y = torch.cat([x.flatten(1) for x, _ in clients]), torch.cat([y for _, y in clients])
+        self.clients = clients
         units = [self.layout.shapes[0][1], *(shape[0] for shape in self.layout.shapes[::2])]
         self.network = Network(units, any(type(part) is nn.Tanh for part in model.modules()))
-        expected = y[:, None] if units[-1] == 1 else functional.one_hot(y, units[-1])
-        self.samples = torch.cat([x, x.new_ones(len(y), 1), expected.to(x.dtype)], dim=1)
+        self.all: tuple[Tensor, Integers, Integers] | None = None
+        if not clients.is_lazy:  # side by side once and for all
+            self.all = self._side_by_side(range(len(clients)))
+
+    def _side_by_side(self, block: Sequence[int]) -> tuple[Tensor, Integers, Integers]:
+        """Samples of some clients as rows [inputs, 1, what is expected], and where those of each begin and how many."""
+        x, y, sizes = self.clients.rows(block)
+        outputs, x = self.network.units[-1], x.flatten(1)
+        expected = y[:, None] if outputs == 1 else functional.one_hot(y, outputs)
+        return torch.cat([x, x.new_ones(len(y), 1), expected.to(x.dtype)], dim=1), np.cumsum(sizes) - sizes, sizes
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """Clients of similar size side by side, the largest first: nobody waits for the largest at the end."""
         if not cohort:
             return []
-        sizes = self.sizes[list(cohort)]
+        known = self.clients.sizes
+        sizes = np.ones(len(cohort), np.int64) if known is None else known[list(cohort)]
         order = np.argsort(-sizes, kind="stable")
         # As many blocks as cores may be, of equal work: cut where the samples so far are a whole share of all.
         count = 2 ** int(np.log2(np.clip(len(order) // _CLIENTS, 1, _BLOCKS)))
@@ -91,21 +99,24 @@ class DenseEngine:
         return blocks
 
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
-        """The updates of a block, whose clients come the largest first; NaN, which counts as zero, where memory fails.
+        """The updates of a block; NaN, which counts as zero, where memory fails or a client's data cannot be read.
 
-        A client too large for it must not stop the others: that would tell that it was sampled.
+        Such a client must not stop the others: that would tell that it was sampled.
         """
         try:
             return self._train(model, block, round_, rate)
-        except (MemoryError, RuntimeError):
+        except Exception:
             if len(block) == 1:
                 return torch.full((1, self.layout.size), torch.nan)
         return torch.cat([self.train_block(model, [client], round_, rate) for client in block])
 
     def _train(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
-        training, sizes = self.training, self.sizes[block]
-        key = self.randomness.order_key(round_)
-        order = orders(self.kernel, key, block, sizes, self.starts[block], training.epochs)
-        batch = min(training.batch_size, int(sizes.max()))  # no client of the block has more in a batch
+        training, key = self.training, self.randomness.order_key(round_)
+        if self.all is None:
+            samples, starts, sizes = self._side_by_side(block)
+        else:
+            samples, starts, sizes = self.all[0], self.all[1][block], self.all[2][block]
+        order = orders(self.kernel, key, self.clients.keys(block), sizes, starts, training.epochs)
+        batch = max(1, min(training.batch_size, int(sizes.max())))  # no client of the block has more in a batch
         steps = Steps(training.epochs, batch, rate, training.momentum)
-        return train(self.kernel, model, self.network, self.samples, order, sizes, steps)
+        return train(self.kernel, model, self.network, samples, order, sizes, steps)

@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import copy
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
 from nestegg.mechanism import Layout
 from nestegg.randomness import Purpose, Randomness
 from nestegg.training import kernel
+from nestegg.training.clients import Clients
 from nestegg.training.dense import DenseEngine, is_dense
-from nestegg.training.local import LocalTraining, Loss, Samples, batches, channels_last, convolves, default_loss
+from nestegg.training.evaluation import channels_last, convolves
+from nestegg.training.local import LocalTraining, batches, default_loss
+from nestegg.training.performance import Performance
 from nestegg.training.workers import Engine
 
-ENGINES = ("auto", "loop", "dense")
-MAX_WORKERS = 256
-# Seconds of a round from which on processes are worth their start; parameters times samples that the dense engine
-# trains in a second; seconds that the other engine takes for a sample, at least.
-_LONG, _RATE, _OVERHEAD = 0.02, 1e10, 1e-5
 # Parameters up to which the kernel was faster than torch for batches of any usual size: what a client trains is then in
 # the caches of a core.
 _LARGEST = {"baseline": 100_000, "neon": 500_000, "avx2": 500_000, "avx512": 500_000}
@@ -41,24 +35,29 @@ class LoopEngine:
     instruction_set: str | None = None  # torch chooses its own
 
     def __init__(
-        self, model: nn.Module, clients: Sequence[Samples], training: LocalTraining, randomness: Randomness, loss: Loss
+        self,
+        model: nn.Module,
+        clients: Clients,
+        training: LocalTraining,
+        randomness: Randomness,
+        precision: str = "fp32",
     ) -> None:
-        self.clients, self.training, self.randomness = clients, training, randomness
-        self.layout, device = Layout.of(model), clients[0][0].device
+        self.clients, self.training, self.randomness, self.precision = clients, training, randomness, precision
+        self.layout, device = Layout.of(model), clients.zeros[0].device
         self.weights, self.velocity = (torch.zeros(self.layout.size, device=device) for _ in range(2))
-        self.pristine = pooled_first(copy.deepcopy(model).train()), loss
-        self.convolves, self.keeps_nothing = convolves(model), _keeps_nothing(model, loss)
+        self.pristine = pooled_first(copy.deepcopy(model).train()), training.loss, training.optimizer
+        self.convolves, self.keeps_nothing = convolves(model), _keeps_nothing(model, training)
         self._renew()
         self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         self._try_out()
 
     def _renew(self) -> None:
-        """Take a model and a loss that no client has touched yet.
+        """Take a model, a loss and an optimiser that no client has touched yet.
 
         Parameters and their gradients are views of two vectors. Gradients are added to what is left of the velocity
         where they arise, so that a step of SGD with momentum is two operations.
         """
-        self.model, self.loss = copy.deepcopy(self.pristine)
+        self.model, self.loss, self.optimizer = copy.deepcopy(self.pristine)
         parameters = dict(self.model.named_parameters())
         views = zip(self.layout.names, self.layout.split(self.weights), self.layout.split(self.velocity), strict=True)
         for name, weight, velocity in views:
@@ -66,7 +65,7 @@ class LoopEngine:
 
     def _try_out(self) -> None:
         """Train on zeros, which are nobody's data: code that fails for everybody is refused before anybody pays."""
-        x, y = (torch.zeros_like(part[:2]) for part in self.clients[0])
+        x, y = self.clients.zeros
         try:
             with _deterministic(x.device.type):
                 self._train_on(x, y, [np.arange(len(y))], 0.0)
@@ -76,7 +75,8 @@ class LoopEngine:
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """One client a block, the largest first: nobody waits for the largest at the end."""
-        return [[client] for client in sorted(cohort, key=lambda client: -len(self.clients[client][1]))]
+        sizes = self.clients.sizes
+        return [[client] for client in (cohort if sizes is None else sorted(cohort, key=lambda one: -sizes[one]))]
 
     def train_block(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
         """The update of one client; NaN, which counts as zero, if its training raises.
@@ -84,17 +84,18 @@ class LoopEngine:
         To stop would tell that this client was sampled, and of what its data does to the code.
         """
         (client,) = block
-        x, y = self.clients[client]
         try:
+            x, y = self.clients.samples(client)
             self._forget()
             self.weights.copy_(model)
             self.velocity.zero_()
-            plan = batches(len(y), self.training, self.randomness, round_, client)
+            (key,) = self.clients.keys(block).tolist()
+            plan = batches(len(y), self.training, self.randomness, round_, key)
             with (
                 torch.random.fork_rng(devices=[]),
                 _deterministic(self.weights.device.type),
             ):  # for dropout and the like
-                torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, client).integers(2**63)))
+                torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, client=key).integers(2**63)))
                 self._train_on(x, y, plan, rate)
         except Exception:
             self._renew()
@@ -110,43 +111,55 @@ class LoopEngine:
             buffer.copy_(self.buffers[name])
 
     def _train_on(self, x: Tensor, y: Tensor, plan: list[NDArray[np.int64]], rate: float) -> None:
+        step = self._sgd(rate) if self.optimizer is None else self._own(self.optimizer, rate)
         for batch in plan:
             index = torch.from_numpy(batch).to(x.device)
             inputs = channels_last(x[index]) if self.convolves else x[index]
-            with _precision(self.training.precision, x.device.type):
+            with _precision(self.precision, x.device.type):
                 loss = self.loss(self.model(inputs), y[index])
+            step(loss)
+
+    def _sgd(self, rate: float) -> Callable[[Tensor], None]:
+        """SGD with momentum, on vectors."""
+
+        def step(loss: Tensor) -> None:
             self.velocity.mul_(self.training.momentum)
             loss.backward()
             self.weights.add_(self.velocity, alpha=-rate)
 
+        return step
+
+    def _own(self, make: Callable[..., torch.optim.Optimizer], rate: float) -> Callable[[Tensor], None]:
+        """An optimiser of one's own, which starts fresh; parameters are views of the weights, which it changes."""
+        parameters = dict(self.model.named_parameters())
+        optimizer = make([parameters[name] for name in self.layout.names], lr=rate)
+
+        def step(loss: Tensor) -> None:
+            optimizer.zero_grad(set_to_none=False)
+            loss.backward()
+            optimizer.step()
+
+        return step
+
 
 def make_engine(
-    name: str,
-    model: nn.Module,
-    clients: Sequence[Samples],
-    training: LocalTraining,
-    randomness: Randomness,
-    loss: Loss = default_loss,
+    performance: Performance, model: nn.Module, clients: Clients, training: LocalTraining, randomness: Randomness
 ) -> tuple[Engine, str]:
-    """Return the engine of that name, and why it was taken; `auto` takes the dense one wherever it can do the work.
+    """Return the engine that is asked for, and why it was taken; `auto` takes the dense one wherever it can.
 
     Whichever it is, what a client contributes depends on that client and the model alone, to the bit. On devices other
     than CPUs, deterministic algorithms of torch are to see to that; nobody has tested it there, and the reason says so.
     """
-    one_of("engine", name, ENGINES)
-    device = str(clients[0][0].device)
-    if training.precision == "bf16" and not bf16_works(device):
-        raise InputError(
-            f"precision = 'bf16' does not work with this torch on this machine's {device}; ONEDNN_MAX_CPU_ISA="
-            "AVX512_CORE_BF16 in the environment may help where matrix units are announced but not usable."
-        )
+    name, device = performance.engine, performance.device
     compiled = kernel.load()
     obstacles = {
         "the model is more than linear layers with rectifiers, or with hyperbolic tangents, between them": not is_dense(
-            model, clients[0][0].shape[1:]
+            model, clients.zeros[0].shape[1:]
         ),
-        "the loss is your own": loss is not default_loss,
-        "precision is 'bf16'": training.precision != "fp32",
+        "the loss is your own": training.loss is not default_loss,
+        "the optimiser is your own": training.optimizer is not None,
+        "inputs are whole numbers": not clients.zeros[0].is_floating_point(),
+        "precision is 'bf16'": performance.precision != "fp32",
         f"the device is {device!r} and not a CPU": device != "cpu",
         f"{kernel.VARIABLE} is 'none'": compiled is None and os.environ.get(kernel.VARIABLE) == "none",
         "its kernel was not compiled on installation, for lack of a C compiler": compiled is None,
@@ -163,54 +176,16 @@ def make_engine(
     reason = obstacle if name == "auto" and obstacle else "as asked for"
     if device != "cpu":
         reason += "; untested on such devices"
-    return LoopEngine(model, clients, training, randomness, loss), reason
+    return LoopEngine(model, clients, training, randomness, performance.precision), reason
 
 
-def _keeps_nothing(model: nn.Module, loss: Loss) -> bool:
-    """Whether all that a model and a loss remember from one call to the next are buffers."""
+def _keeps_nothing(model: nn.Module, training: LocalTraining) -> bool:
+    """Whether all that model, loss and optimiser remember from one client to the next are buffers."""
     known = ("torch.nn.modules.", "nestegg.networks")
     parts = list(model.modules())
     hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
-    return loss is default_loss and not hooked and all(type(part).__module__.startswith(known) for part in parts)
-
-
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def worker_count(workers: int | None, engine: Engine, samples: float, size: int, device: str) -> int:
-    """How many processes train: as many as asked for; or one for each core, if rounds are long enough for it.
-
-    Args:
-        workers: as asked for.
-        engine: that trains.
-        samples: that all clients together take in a round.
-        size: number of parameters.
-        device: where they train.
-    """
-    if workers is not None:
-        if whole("workers", workers, 1, MAX_WORKERS) > 1 and device != "cpu":
-            raise InputError(f"workers = {workers} must be 1 where training.device = {device!r}: they are for CPUs.")
-        return workers
-    if device != "cpu" or sys.platform != "linux":  # elsewhere forks are not safe
-        return 1
-    a_sample = size / _RATE if engine.name == "dense" else _OVERHEAD
-    return min(cores(), MAX_WORKERS) if samples * a_sample >= _LONG else 1
-
-
-@cache
-def bf16_works(device: str) -> bool:
-    """Whether this machine survives bfloat16, tried in a process of its own.
-
-    Some processors announce matrix units that their host does not let them use, and torch then dies of an illegal
-    instruction, which no exception handler sees.
-    """
-    work = "m = torch.nn.Linear(64, 512).to(d); m(torch.ones(50, 64, device=d)).float().sum().backward()"
-    code = (
-        f"import torch; d = {device!r}; c = torch.autocast(torch.device(d).type, torch.bfloat16); c.__enter__(); {work}"
-    )
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+    ours = training.loss is default_loss and training.optimizer is None
+    return ours and not hooked and all(type(part).__module__.startswith(known) for part in parts)
 
 
 def pooled_first(model: nn.Module) -> nn.Module:

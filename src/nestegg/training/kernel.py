@@ -157,7 +157,7 @@ def train(
 def orders(
     kernel: Kernel,
     key: int,
-    clients: Sequence[int],
+    clients: Sequence[int] | NDArray[np.int64],
     sizes: NDArray[np.int64],
     starts: NDArray[np.int64],
     epochs: int,
@@ -167,7 +167,7 @@ def orders(
     Args:
         kernel: that draws them.
         key: of the round.
-        clients: their numbers.
+        clients: what the orders of each are keyed by.
         sizes: samples of every client.
         starts: the number of each client's first sample.
         epochs: L.

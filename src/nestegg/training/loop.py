@@ -5,168 +5,123 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nestegg.checks import one_of, whole
+from nestegg.data.sources import Source
 from nestegg.errors import InputError
-from nestegg.mechanism import CLIPPINGS, MAX_COHORT, Lattice, Layout, share_std
+from nestegg.mechanism import MAX_COHORT, Lattice, Layout, share_std
 from nestegg.planning import Plan, check_plan
-from nestegg.randomness import Purpose, Randomness
-from nestegg.training.adaptive import AdaptiveClipping
-from nestegg.training.engines import make_engine, pooled_first, worker_count
-from nestegg.training.local import (
-    LocalTraining,
-    Loss,
-    Samples,
-    channels_last,
-    convolves,
-    default_loss,
-    predictions,
-)
-from nestegg.training.samples import as_samples, check_fit
+from nestegg.randomness import Purpose
+from nestegg.training.callbacks import Callback, told
+from nestegg.training.engines import make_engine, pooled_first
+from nestegg.training.evaluation import Evaluation, Measures
+from nestegg.training.local import LocalTraining
+from nestegg.training.mechanics import Mechanics
+from nestegg.training.members import members
+from nestegg.training.performance import Performance
+from nestegg.training.reports import RoundReport, State
+from nestegg.training.samples import check_fit
 from nestegg.training.workers import Clipping, Workers
-
-CLIP_UNITS = ("gradient", "update")
-_EVALUATED = 500  # test samples at a time
-
-
-@dataclass(frozen=True)
-class Mechanics:
-    """How the plan's clip norms apply to updates.
-
-    Attributes:
-        clipping: per-layer clips each of the m layers to c_n^t/√m, flat the whole to c_n^t.
-        clip_unit: gradient reads clip norms as norms of the accumulated gradient, the update divided by λ_t;
-            update reads them as norms of the update itself.
-        colluders: clients against whose joint knowledge of their own noise the guarantee shall hold.
-    """
-
-    clipping: str = "per-layer"
-    clip_unit: str = "gradient"
-    colluders: int = 0
-
-    def __post_init__(self) -> None:
-        one_of("clipping", self.clipping, CLIPPINGS)
-        one_of("clip_unit", self.clip_unit, CLIP_UNITS)
-        whole("colluders", self.colluders, 0)
-
-
-@dataclass(frozen=True, eq=False)
-class State:
-    """All that a round hands to the next.
-
-    Attributes:
-        round: rounds that are done.
-        model: trainable parameters as one vector.
-        clip_norm: c^t of adaptive clipping; the plan's c otherwise.
-        velocity: server momentum of adaptive clipping.
-    """
-
-    round: int
-    model: Tensor
-    clip_norm: float
-    velocity: Tensor
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """What is known after a round.
-
-    Who was sampled is a secret of the mechanism, so are the cohort's size, how many updates were not finite, and how
-    long the round took. The first two are None unless the run is reproducible, and then not for release anyway; the
-    third is for the eyes of whoever runs it, and never in a file that may be released.
-    """
-
-    round: int
-    accuracy: float | None
-    loss: float | None
-    simulation_only_cohort_size: int | None
-    simulation_only_broken_updates: int | None
-    private_seconds: float
-    epsilon_spent: dict[str, float]
-    clip_norm: float
-    noise_std: float
-    learning_rate: float
 
 
 class Federation:
-    """A plan, clients and a model, ready to train.
+    """A plan, clients and a model, ready to train: `train` does it in memory, `nestegg.run` in a durable folder.
 
     Args:
         plan: the method.
-        model: any module; it is not changed.
-        clients: one dataset, or one (inputs, labels) pair, for each client, in the order of the plan's groups; a client
-            without data contributes zero.
-        training: what clients do.
-        mechanics: how clip norms apply.
-        test: public (inputs, labels) to measure accuracy on.
-        randomness: seed, and whether secrets follow from it too.
-        engine: auto, loop or dense.
-        loss: of outputs and labels; cross entropy by default.
-        adaptive: controller of the method adaptive-clipping.
-        workers: processes in which clients train, by default as pays off; they change no result.
+        model: any module; it is not changed. What needs no gradient is neither trained nor sent.
+        clients: data by name, as a mapping or a source, joined with the names in the plan's groups; or a list in the
+            order of the plan's groups. Data is a pair of tensors or arrays, or a dataset of pairs; a client without
+            data contributes zero.
+        local: what clients do.
+        mechanics: clipping, noise, and where randomness comes from.
+        test: public data to measure on: (inputs, targets), or an `Evaluation`.
+        performance: engine, processes, device, precision.
+
+    >>> import torch, nestegg
+    >>> plan = nestegg.plan([nestegg.Group("all", 3, nestegg.Budget(10.0))], rounds=2)
+    >>> data = [(torch.randn(8, 4), torch.randint(2, (8,))) for _ in range(3)]
+    >>> model, reports = nestegg.train(Federation(plan, torch.nn.Linear(4, 2), data))
+    >>> len(reports)
+    2
     """
 
     def __init__(
         self,
         plan: Plan,
         model: nn.Module,
-        clients: Sequence[Any],
-        training: LocalTraining,
-        mechanics: Mechanics,
-        test: tuple[Tensor, Tensor] | None = None,
-        randomness: Randomness | None = None,
-        engine: str = "auto",
-        loss: Loss = default_loss,
-        adaptive: AdaptiveClipping | None = None,
-        workers: int | None = None,
+        clients: Sequence[Any] | Mapping[str, Any] | Source,
+        *,
+        local: LocalTraining | None = None,
+        mechanics: Mechanics | None = None,
+        test: Evaluation | Any | None = None,
+        performance: Performance | None = None,
     ) -> None:
         if plan.clients > MAX_COHORT:
             raise InputError(f"the plan has {plan.clients} clients; sums are exact for up to {MAX_COHORT} of them.")
-        model = copy.deepcopy(model)
-        self.plan, self.training, self.mechanics, self.test, self.loss = plan, training, mechanics, test, loss
-        self.randomness = randomness or Randomness(seed=0, reproducible=False)
-        self.adaptive = (adaptive or AdaptiveClipping()) if plan.method == "adaptive-clipping" else None
         check_plan(plan)
-        samples, self.without_data = as_samples(clients)
-        if len(samples) != plan.clients:
-            raise InputError(f"clients has {len(samples)} datasets; the plan is for {plan.clients} clients.")
-        if mechanics.colluders >= plan.clients:
-            raise InputError(f"colluders = {mechanics.colluders} must be fewer than the {plan.clients} clients.")
-        self.layout = Layout.of(model)
+        self.plan, self.local, self.mechanics = plan, local or LocalTraining(), mechanics or Mechanics()
+        self.test, self.performance = Evaluation.of(test), performance or Performance()
+        self.performance.check()
+        self.mechanics.check(plan)
+        self.randomness, self.rates = self.mechanics.randomness, self.local.rates(plan.rounds)
+        self.names, self.clients = members(plan, clients, self.performance.device)
+        self.model = copy.deepcopy(model).to(self.performance.device)
+        self.layout = Layout.of(self.model)
         if not self.layout.size:
             raise InputError("model has no trainable parameters.")
-        check_fit(model, samples, loss)
-        if self.adaptive is not None:
-            self.adaptive.check(plan)
+        self.clients.expect(check_fit(self.model, self.clients.zeros, self.local.loss))
+        if self.test is not None:
+            self.test.check(copy.deepcopy(self.model), self.local.loss)
         self._check_lattices()
-        self.model, self.convolves = pooled_first(model), convolves(model)
-        self.engine, self.why = make_engine(engine, model, samples, training, self.randomness, loss)
-        taken = training.epochs * sum(len(y) for _, y in samples) * float(np.mean(plan.mean_sampling_rate))
-        count = worker_count(workers, self.engine, taken, self.layout.size, str(samples[0][0].device))
+        self.engine, self.why = make_engine(self.performance, self.model, self.clients, self.local, self.randomness)
+        sizes, share = self.clients.sizes, float(np.mean(plan.mean_sampling_rate))
+        count = self.performance.worker_count(
+            self.engine.name,
+            self.layout.size,
+            samples=math.inf if sizes is None else self.local.epochs * int(sizes.sum()) * share,
+            loads=len(self.clients) * share if self.clients.is_lazy else 0.0,
+        )
         self.workers = Workers(self.engine, count, self.layout.size)
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
 
+    def by(self, plan: Plan) -> Federation:
+        """Return this federation by another plan for the same groups, such as one made anew for what is left."""
+        if plan.digest == self.plan.digest:
+            return self
+        check_plan(plan)
+        self.mechanics.check(plan)
+        other = copy.copy(self)
+        other.plan = plan
+        other._check_lattices()
+        return other
+
     def start(self) -> State:
-        """The state before the first round."""
+        """Return the state before the first round."""
         vector = self.layout.flatten(self.model)
         return State(0, vector, self.plan.clip_norm, torch.zeros_like(vector))
 
     def step(self, state: State, absent: Collection[int] = ()) -> tuple[State, RoundReport]:
-        """One round, and how good its model is on the public test data; see `round`."""
+        """Return the state and the report of one round, and how good its model is on public test data; see `round`."""
         started = time.perf_counter()
         state, report = self.round(state, absent)
-        accuracy, loss = self.evaluate(state.model)
-        return state, replace(report, accuracy=accuracy, loss=loss, private_seconds=time.perf_counter() - started)
+        if self.test is not None:
+            found = self.measured(state, self.test)
+            report = replace(report, accuracy=found.accuracy, loss=found.loss, metrics=found.metrics)
+            if self.randomness.reproducible and self.test.by_group:  # clients' own data: for simulations alone
+                groups = {name: self.measured(state, own).accuracy for name, own in self.test.by_group.items()}
+                report = replace(report, simulation_only_group_accuracy=groups)
+        return state, replace(report, private_seconds=time.perf_counter() - started)
 
     def round(self, state: State, absent: Collection[int] = ()) -> tuple[State, RoundReport]:
-        """One round: sample, train, clip, noise, sum, update (Algorithm 2, lines 4 to 9).
+        """Return the state and the report of one round: sample, train, clip, noise, sum, update (Algorithm 2, 4 to 9).
 
         Args:
             state: after the round before.
@@ -174,7 +129,6 @@ class Federation:
                 denominator stays the plan's.
         """
         t, plan = state.round, self.plan
-        rate = self.training.rate(t + 1, plan.rounds)
         unit = self._unit(t)
         expected = plan.mean_sampling_rate[t] * plan.clients
         norms, noise_std = self._norms_and_noise(state, t, expected)
@@ -184,10 +138,10 @@ class Federation:
         clipping = Clipping(norms * unit, layers, lattice.step if lattice else 0.0)
 
         cohort = self.cohort(t + 1)
-        working = [client for client in cohort if client not in absent and client not in self.without_data]
+        working = [client for client in cohort if client not in absent and client not in self.clients.empty]
         total = torch.zeros_like(state.model, dtype=torch.float64)
         broken, bits = 0, 0.0
-        for part in self.workers.sums(state.model, working, t + 1, rate, clipping):
+        for part in self.workers.sums(state.model, working, t + 1, self.rates[t], clipping):
             total += part.total
             bits += part.bits
             broken += part.broken
@@ -198,12 +152,12 @@ class Federation:
 
         update = (total / expected).to(state.model.dtype)
         clip_norm, velocity = state.clip_norm, state.velocity
-        if self.adaptive is not None:
+        if (controller := self.mechanics.controller(plan)) is not None:
             stream = self.randomness.stream(Purpose.BITS, t + 1)
             sigma = plan.round_noise_multiplier[t]
-            clip_norm = self.adaptive.next_norm(clip_norm, bits, sigma, expected, stream)
-            velocity = self.adaptive.server_momentum * velocity + update
-            update = self.adaptive.server_rate * velocity
+            clip_norm = controller.next_norm(clip_norm, bits, sigma, expected, stream)
+            velocity = controller.server_momentum * velocity + update
+            update = controller.server_rate * velocity
         report = RoundReport(
             round=t + 1,
             accuracy=None,
@@ -214,7 +168,7 @@ class Federation:
             epsilon_spent={row.group.name: row.epsilon_spent[t] for row in plan.groups},
             clip_norm=state.clip_norm * unit,
             noise_std=share * math.sqrt(plan.clients) / expected,
-            learning_rate=rate,
+            learning_rate=self.rates[t],
         )
         return State(t + 1, state.model + update, clip_norm, velocity), report
 
@@ -224,88 +178,72 @@ class Federation:
         draws = self.randomness.stream(Purpose.COHORT, round_).random(self.plan.clients)
         return [int(client) for client in np.flatnonzero(draws < rates)]
 
-    def evaluate(self, vector: Tensor, samples: Samples | None = None) -> tuple[float | None, float | None]:
-        """Accuracy in percent, where targets are classes, and mean loss, on the public test data or other samples."""
-        samples = samples or self.test
-        if samples is None:
-            return None, None
-        self.layout.load(self.model, vector)
-        self.model.eval()
-        x, y = samples
-        right, loss = 0, 0.0
-        with torch.no_grad():
-            for start in range(0, len(y), _EVALUATED):
-                inputs, labels = x[start : start + _EVALUATED], y[start : start + _EVALUATED]
-                outputs = self.model(channels_last(inputs) if self.convolves else inputs)
-                right += int((predictions(outputs) == labels).sum())
-                loss += float(self.loss(outputs, labels)) * len(labels)
-        return None if y.is_floating_point() else 100.0 * right / len(y), loss / len(y)
+    def measured(self, state: State, samples: Evaluation) -> Measures:
+        """Return how good the model of a state is on some samples."""
+        self.layout.load(self._probe, state.model)
+        return samples.measured(self._probe, self.local.loss)
+
+    def model_at(self, state: State) -> nn.Module:
+        """Return the model of a state, a copy."""
+        model = copy.deepcopy(self.model)
+        self.layout.load(model, state.model)
+        return model
+
+    def fingerprint(self) -> Iterator[Tensor | bytes]:
+        """Yield everything that a run begins with: clients' data, test data and the first model. It is a secret."""
+        yield from self.clients.fingerprint()
+        if self.test is not None:
+            yield from (self.test.inputs, self.test.targets)
+        yield from self.model.state_dict().values()  # also what is frozen
+
+    @cached_property
+    def _probe(self) -> nn.Module:
+        """A model to evaluate states with."""
+        return pooled_first(copy.deepcopy(self.model))
 
     def _unit(self, t: int) -> float:
-        return self.training.rate(t + 1, self.plan.rounds) if self.mechanics.clip_unit == "gradient" else 1.0
+        return self.rates[t] if self.mechanics.clip_unit == "gradient" else 1.0
 
     def _check_lattices(self) -> None:
         """Refuse noise that has no lattice before any round is charged; a learnt norm is known for the first."""
         plan = self.plan
-        if plan.method == "fedavg":
+        if not plan.is_private:
             return
         noise = plan.round_noise_multiplier
-        if self.adaptive is not None:
-            noise = (self.adaptive.noise_of_updates(noise[0], plan.mean_sampling_rate[0] * plan.clients),)
+        if (controller := self.mechanics.controller(plan)) is not None:
+            noise = (controller.noise_of_updates(noise[0], plan.mean_sampling_rate[0] * plan.clients),)
         for t, sigma in enumerate(noise):
             share = share_std(plan.clip_norm * sigma * self._unit(t), plan.clients, self.mechanics.colluders)
             Lattice.for_noise(share * math.sqrt(plan.clients))
 
     def _norms_and_noise(self, state: State, t: int, expected: float) -> tuple[np.ndarray[Any, Any], float]:
         """Every client's clip norm and the total noise c σ^t, before the unit of clipping."""
-        if self.adaptive is not None:
-            sigma = self.adaptive.noise_of_updates(self.plan.round_noise_multiplier[t], expected)
+        if (controller := self.mechanics.controller(self.plan)) is not None:
+            sigma = controller.noise_of_updates(self.plan.round_noise_multiplier[t], expected)
             return np.full(self.plan.clients, state.clip_norm), state.clip_norm * sigma
         norms = np.array([row.clip_norm[t] for row in self.plan.groups])[self.group]
         sigma = self.plan.round_noise_multiplier[t]
         return norms, self.plan.clip_norm * sigma if sigma else 0.0
 
 
-def train(
-    plan: Plan,
-    model: nn.Module,
-    clients: Sequence[Any],
-    *,
-    training: LocalTraining | None = None,
-    mechanics: Mechanics | None = None,
-    test: tuple[Tensor, Tensor] | None = None,
-    seed: int = 0,
-    reproducible: bool = False,
-    engine: str = "auto",
-    loss: Loss = default_loss,
-    adaptive: AdaptiveClipping | None = None,
-    workers: int | None = None,
-    on_round: Callable[[RoundReport], None] | None = None,
-) -> tuple[nn.Module, list[RoundReport]]:
-    """Train a model by a plan, on any list of clients' datasets; see `Federation` for the arguments.
+def train(federation: Federation, *, callbacks: Sequence[Callback] = ()) -> tuple[nn.Module, list[RoundReport]]:
+    """Train in memory: nothing is written, and no ledger pays. `nestegg.run` does both.
+
+    Args:
+        federation: plan, model and clients.
+        callbacks: hear of each round; one may stop the training.
 
     Returns:
         The trained model, and a report a round.
     """
-    result = copy.deepcopy(model)
-    federation = Federation(
-        plan,
-        result,
-        clients,
-        training or LocalTraining(),
-        mechanics or Mechanics(),
-        test,
-        Randomness(seed, reproducible),
-        engine,
-        loss,
-        adaptive,
-        workers,
-    )
     state, reports = federation.start(), []
-    while state.round < plan.rounds:
+    for one in callbacks:
+        one.on_start(federation, state)
+    while state.round < federation.plan.rounds:
         state, report = federation.step(state)
         reports.append(report)
-        if on_round is not None:
-            on_round(report)
-    federation.layout.load(result, state.model)
-    return result, reports
+        if told(callbacks, state, report) is not None:
+            break
+    for one in callbacks:
+        one.on_end(state)
+    return federation.model_at(state), reports

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,32 +13,18 @@ from nestegg.errors import InputError
 from nestegg.training.local import Loss, Samples, default_loss
 
 
-def as_samples(clients: Sequence[Any]) -> tuple[list[Samples], frozenset[int]]:
-    """Return clients' data as pairs of tensors, and who has none.
+def as_pair(whose: str, data: Any) -> Samples:
+    """Return somebody's data as tensors: a pair of tensors or arrays, or a dataset of (input, target) pairs.
 
-    Data is a pair of tensors, or any dataset of (input, label) pairs. A client without data is a client all the same:
-    it contributes zero. One sample of zeros stands in its place, which is never trained on.
+    Targets and whole-number inputs, such as tokens, keep their type; others become float32.
     """
-    pairs = [_pair(number, data) for number, data in enumerate(clients, 1)]
-    empty = frozenset(i for i, (_, y) in enumerate(pairs) if len(y) == 0)
-    full = next((pair for i, pair in enumerate(pairs) if i not in empty), None)
-    if full is None and pairs:
-        raise InputError("clients have no data: there is nothing to train on.")
-    return [
-        (torch.zeros_like(full[0][:1]), torch.zeros_like(full[1][:1])) if full and i in empty else pair
-        for i, pair in enumerate(pairs)
-    ], empty
-
-
-def _pair(number: int, data: Any) -> Samples:
-    """One client's data. Targets and whole-number inputs, such as tokens, keep their type; others become float32."""
-    if isinstance(data, tuple) and len(data) == 2 and all(isinstance(part, Tensor | np.ndarray) for part in data):
+    if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(p, Tensor | np.ndarray) for p in data):
         x, y = (torch.as_tensor(part) for part in data)
     else:
         items = [data[i] for i in range(len(data))]
         x, y = (_stacked([item[part] for item in items]) for part in (0, 1))
     if len(x) != len(y):
-        raise InputError(f"client {number} has another number of inputs than of labels; there must be as many.")
+        raise InputError(f"{whose} has another number of inputs than of labels; there must be as many.")
     return x if x.dtype in (torch.int32, torch.int64) else x.float(), y.float() if y.is_floating_point() else y.long()
 
 
@@ -47,8 +32,17 @@ def _stacked(values: list[Any]) -> Tensor:
     return torch.stack([torch.as_tensor(value) for value in values]) if values else torch.empty(0)
 
 
-def check_fit(model: nn.Module, samples: Sequence[Samples], loss: Loss) -> None:
-    """Refuse a model that does not fit the data, or would carry it past the noise, before anything is trained."""
+def check_fit(model: nn.Module, zeros: Samples, loss: Loss) -> int | None:
+    """Refuse a model that does not fit the data, or would carry it past the noise, before anything is trained.
+
+    Args:
+        model: to be trained.
+        zeros: two samples of the shape and type of clients' data; no client's data reaches the model outside a round.
+        loss: of outputs and targets.
+
+    Returns:
+        How many labels the outputs stand for; None with a loss of one's own.
+    """
     for name, module in model.named_modules():
         if getattr(module, "track_running_stats", False):
             raise InputError(
@@ -56,23 +50,30 @@ def check_fit(model: nn.Module, samples: Sequence[Samples], loss: Loss) -> None:
                 "without noise. GroupNorm has none."
             )
     for name, parameter in model.named_parameters():
-        if parameter.dtype != torch.float32:
+        if parameter.requires_grad and parameter.dtype != torch.float32:
             raise InputError(f"model has {name!r} of type {parameter.dtype}; what is trained is of torch.float32.")
-    x = torch.zeros_like(samples[0][0][:2])  # no client's data reaches the model outside a round
-    probe = copy.deepcopy(model).eval()
-    with torch.no_grad():
-        try:
-            outputs = probe(x)
-        except (RuntimeError, ValueError, IndexError) as error:
-            what = f"shape {tuple(x.shape[1:])} and type {x.dtype}"
-            raise InputError(f"model cannot take inputs of {what}: {error}.") from None
+    outputs = _outputs(model, zeros[0])
     if loss is not default_loss:
-        return
-    if any(y.is_floating_point() for _, y in samples):
+        return None
+    if zeros[1].is_floating_point():
         raise InputError("clients have targets that are no whole numbers; give a loss of your own for them.")
-    labels = max(outputs.shape[-1], 2)
-    if any(y.dim() != 1 or bool((y < 0).any()) or bool((y >= labels).any()) for _, y in samples):
-        raise InputError(
-            f"model has {outputs.shape[-1]} outputs, so a label must be one whole number from 0 to {labels - 1}; "
-            "some clients have others."
-        )
+    return max(outputs.shape[-1], 2)
+
+
+def are_labels(targets: Tensor, labels: int) -> bool:
+    """Return whether targets are one label for each sample, from 0 on."""
+    is_whole = targets.dim() == 1 and not targets.is_floating_point()
+    return is_whole and not bool(((targets < 0) | (targets >= labels)).any())
+
+
+def _outputs(model: nn.Module, x: Tensor) -> Tensor:
+    probe = copy.deepcopy(model).eval()
+    try:
+        with torch.no_grad():
+            outputs = probe(x)
+    except Exception as error:
+        what = f"shape {tuple(x.shape[1:])} and type {x.dtype}"
+        raise InputError(f"model cannot take inputs of {what}: {error}.") from None
+    if not isinstance(outputs, Tensor):
+        raise InputError(f"model returns a {type(outputs).__name__}; it must return a tensor: wrap it in a module.")
+    return outputs

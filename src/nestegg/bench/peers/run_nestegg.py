@@ -25,7 +25,7 @@ def main(folder: Path, workers: int, precision: str, engine: str) -> None:
         if noisy:
             return world.round(replace(begin, round=round_ - 1))[0].model.numpy()
         clipping = Clipping(np.full(plan.clients, plan.clip_norm), None, 0.0)
-        total, rate = torch.zeros_like(begin.model, dtype=torch.float64), world.training.learning_rate
+        total, rate = torch.zeros_like(begin.model, dtype=torch.float64), world.local.learning_rate
         for part in world.workers.sums(begin.model, world.cohort(round_), round_, rate, clipping):
             total += part.total
         return (begin.model + total / (plan.mean_sampling_rate[round_ - 1] * plan.clients)).float().numpy()

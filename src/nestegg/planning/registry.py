@@ -1,0 +1,139 @@
+"""All there is to say of every method, in one place; of methods that are not ours as far as their names tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import Any, Literal
+
+from nestegg.checks import suggestion
+from nestegg.errors import InputError
+from nestegg.named import is_named, load_object
+from nestegg.planning.parameters import planner_with
+from nestegg.planning.planners import NoNoise, Planner, Shaped, SpendAsYouGo, Uniform
+
+# Okabe and Ito's colours, which the colour-blind tell apart too; a method and its variants share theirs.
+_GREY, _SKY, _VERMILION, _BLUE, _GREEN = "#7F7F7F", "#56B4E9", "#D55E00", "#0072B2", "#009E73"
+_PURPLE, _ORANGE, _BLACK = "#CC79A7", "#E69F00", "#000000"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method.
+
+    Attributes:
+        name: how comparisons and experiments call it.
+        written: how configurations and plan files call it.
+        planner: what plans; none of a method that is not ours and is known by its name only.
+        label: for people.
+        colour: in charts.
+        rates: spending if everybody is sampled at the spending rate in all rounds; saving if groups are at their saving
+            rates before their transitions; own if the planner may choose any.
+        same_noise: whether everybody has the smallest budget and the same noise, also where histories differ.
+        learns_clip_norm: whether a controller sets the clip norm while training (adaptive clipping).
+        is_private: whether there is noise at all.
+        changes: what else it changes in [privacy], as variants in comparisons do.
+        individual: of a variant in which everybody has the smallest budget, the one in which all have their own.
+    """
+
+    name: str
+    written: str
+    planner: Planner | None
+    label: str
+    colour: str
+    rates: Literal["spending", "saving", "own"] = "spending"
+    same_noise: bool = False
+    learns_clip_norm: bool = False
+    is_private: bool = True
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    individual: str | None = None
+
+    @property
+    def is_own(self) -> bool:
+        """Whether somebody else wrote its planner."""
+        return is_named(self.written)
+
+
+def _ours(name: str, planner: Planner, label: str, colour: str, **traits: Any) -> Method:
+    return Method(name, name, planner, label, colour, **traits)
+
+
+def _at_smallest(method: Method) -> Method:
+    """The same with everybody at the smallest budget."""
+    changes = {**method.changes, "budgets": "smallest"}
+    name, label = f"{method.name}-smallest", f"{method.label}, min ε"
+    return replace(method, name=name, label=label, changes=changes, individual=method.name)
+
+
+def _by_pld(method: Method, label: str, colour: str) -> Method:
+    changes = {**method.changes, "accountant": "pld"}
+    return replace(method, name=f"{method.name}-pld", label=label, colour=colour, changes=changes)
+
+
+_IDP = _ours("idp-fedavg", Uniform(), "IDP-FedAvg", _VERMILION)
+_SAVING = _ours("spend-as-you-go", SpendAsYouGo(), "Spend-as-you-go", _GREEN, rates="saving")
+_PAPER = replace(
+    _SAVING,
+    name="paper",
+    label="Ours (paper)",
+    colour=_BLUE,
+    planner=SpendAsYouGo("paper"),
+    changes={"composition": "paper"},
+)
+_EXACT = replace(_SAVING, name="exact", label="Ours (exact, RDP)", changes={"composition": "exact"})
+_EXACT_PLD = _by_pld(_EXACT, "Ours (exact, PLD)", _PURPLE)
+
+# By the names that comparisons and experiments know.
+COMPARED: Mapping[str, Method] = {
+    method.name: method
+    for method in (
+        _ours("fedavg", NoNoise(), "FedAvg, no privacy", _GREY, is_private=False),
+        _ours("dp-fedavg", Uniform(), "DP-FedAvg", _SKY, same_noise=True),
+        _IDP,
+        _by_pld(_IDP, "IDP-FedAvg (PLD)", _VERMILION),
+        _ours("adaptive-clipping", Uniform(), "Adaptive clipping", _ORANGE, same_noise=True, learns_clip_norm=True),
+        _SAVING,
+        *(_PAPER, _EXACT, _EXACT_PLD),
+        *map(_at_smallest, (_PAPER, _EXACT, _EXACT_PLD)),
+        _ours("shaped", Shaped(), "Shaped", _ORANGE),
+    )
+}
+# By the names that configurations and plan files know.
+METHODS: Mapping[str, Method] = {name: method for name, method in COMPARED.items() if name == method.written}
+# What `nestegg plan --compare` plans side by side: uniform spending first.
+RIVALS = ("idp-fedavg", "paper", "exact")
+
+
+def known_method(source: str, name: str, among: Mapping[str, Method] = METHODS) -> Method:
+    """Return all there is to say of a method; one of the form "module:Name" is somebody's own, and is not imported.
+
+    >>> known_method("method", "dp-fedavg").same_noise, known_method("method", "my_schedules:Steps").label
+    (True, 'Steps')
+    """
+    if is_named(name):
+        return Method(name, name, None, name.partition(":")[2], _BLACK, rates="own")
+    if name in among:
+        return among[name]
+    raise InputError(
+        f"{source} = {name!r} must be one of {', '.join(among)}, or 'module:Name' for a planner of one's own."
+        f"{suggestion(name, among)}"
+    )
+
+
+def method_of(method: str | Planner) -> Method:
+    """Return the method of a name, or of a planner itself."""
+    if isinstance(method, str):
+        found = known_method("method", method)
+        if found.planner is not None:
+            return found
+        method = planner_with("method", load_object("method", method), {})
+    kind = type(method)
+    for ours in METHODS.values():
+        if type(ours.planner) is kind and not ours.same_noise:
+            return replace(ours, planner=method)
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    if not is_dataclass(method) or isinstance(method, type) or not callable(getattr(method, "schedule", None)):
+        raise InputError(f"method = {method!r} must be a name, or a frozen dataclass with schedule(setting).")
+    if not is_named(name):
+        raise InputError(f"method = {method!r}: {kind.__qualname__} must stand at the top of its module.")
+    return replace(known_method("method", name), planner=method)

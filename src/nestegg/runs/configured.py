@@ -1,0 +1,157 @@
+"""From a configuration to its data, its model and the federation that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nestegg.checks import one_of, whole
+from nestegg.config import Config, changed, is_own
+from nestegg.data import Dataset, partition, thinned
+from nestegg.description import Description, of_config
+from nestegg.errors import InputError
+from nestegg.models import NETWORKS, make_model
+from nestegg.own import OwnClients, load_data, load_loss
+from nestegg.planning import Plan
+from nestegg.randomness import Purpose, Randomness
+from nestegg.roster import Roster, make_plan, make_roster
+from nestegg.runs.task import Task
+from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, Performance
+from nestegg.training.local import default_loss
+
+
+class Simulation:
+    """Data, model and plan of a run, made from its configuration alone.
+
+    Args:
+        config: what describes it.
+        plan: by which it trains.
+        data: what it trains on, where that is loaded already.
+
+    Attributes:
+        data: what is divided among clients, or clients who bring their own.
+        parts: every client's samples, where data is divided.
+        federation: ready to train.
+    """
+
+    def __init__(self, config: Config, plan: Plan, data: Dataset | OwnClients | None = None) -> None:
+        whole("training.seed", config.training.seed, 0, 2**63 - 1)
+        self.config, self.data = config, load_data(config) if data is None else data
+        self.parts: list[Tensor] = []
+        clients: Any
+        if isinstance(self.data, Dataset):
+            self.parts = _assign(self.data, config, plan)
+            clients = [(self.data.train_x[part], self.data.train_y[part]) for part in self.parts]
+            test: Any = (self.data.test_x, self.data.test_y)
+        else:
+            clients, test = self.data.source, self.data.test
+            plan = with_members(plan, make_roster(config, clients.names).clients)
+        self.federation = _federation(config, plan, self.data, clients, test)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data that is divided among clients."""
+        assert isinstance(self.data, Dataset), "clients bring their own data"
+        return self.data
+
+    def task(self, run: Description) -> Task:
+        """Return the task of a run."""
+        return Task(run, self.federation, self._origin, self._labels())
+
+    def _labels(self) -> NDArray[np.int64] | None:
+        """Samples of each label at every client, which nobody may know unless the run is not for release anyway."""
+        data = self.data
+        if not self.config.training.reproducible or not isinstance(data, Dataset) or data.train_y.is_floating_point():
+            return None
+        return np.array([np.bincount(data.train_y[part].numpy(), minlength=data.classes) for part in self.parts])
+
+    def _origin(self) -> Iterable[Tensor | bytes]:
+        """What the run began with: the data, who has which of it, and the first model."""
+        data = self.data
+        if isinstance(data, OwnClients):
+            return self.federation.fingerprint()
+        return [data.train_x, data.train_y, data.test_x, data.test_y, *self.parts, self.federation.start().model]
+
+
+def new_simulation(config: Config, run: str) -> tuple[Simulation, Description]:
+    """Plan by a configuration, and return what trains by it and what describes it, under a name in the ledger."""
+    data = load_data(config)
+    if isinstance(data, Dataset):
+        plan, roster = make_plan(config), None
+    else:
+        roster = make_roster(config, data.source.names)  # names are joined before anything is planned
+        plan = make_plan(changed(config, "federation", clients=len(roster.clients)))
+    config = changed(resolved(config, plan), "ledger", run=run)
+
+    def members() -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        found: Roster = roster or make_roster(config)
+        return found.clients, found.budgets
+
+    return Simulation(config, plan, data), of_config(config, members)
+
+
+def with_members(plan: Plan, names: Sequence[str]) -> Plan:
+    """Return a plan whose groups say who is in them; its file and its digest do not."""
+    rows, start = [], 0
+    for row in plan.groups:
+        own = tuple(names[start : start + row.group.clients])
+        rows.append(replace(row, group=replace(row.group, members=own)))
+        start += len(own)
+    return replace(plan, groups=tuple(rows))
+
+
+def resolved(config: Config, plan: Plan) -> Config:
+    """The configuration with every default written out, so that it means the same tomorrow."""
+    dataset = config.federation.dataset
+    if not is_own(dataset):
+        one_of("federation.dataset", dataset, NETWORKS)
+    config = changed(config, "federation", clients=plan.clients)
+    return changed(config, "model", name=config.model.name or NETWORKS.get(dataset, "mlp"))
+
+
+def _federation(config: Config, plan: Plan, data: Dataset | OwnClients, clients: Any, test: Any) -> Federation:
+    training, privacy = config.training, config.privacy
+    name = config.model.name or NETWORKS.get(config.federation.dataset, "mlp")
+    return Federation(
+        plan,
+        make_model(name, data.shape, data.classes, training.seed, config.code),
+        clients,
+        local=LocalTraining(
+            training.local_epochs,
+            training.batch_size,
+            training.learning_rate,
+            training.momentum,
+            training.schedule,
+            load_loss(config) or default_loss,
+        ),
+        mechanics=Mechanics(
+            privacy.clipping,
+            privacy.clip_unit,
+            privacy.colluders,
+            AdaptiveClipping(**privacy.adaptive.model_dump()),
+            Randomness(training.seed, training.reproducible),
+        ),
+        test=test,
+        performance=Performance(training.engine, training.workers, training.device, training.precision),
+    )
+
+
+def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:
+    """Every client's samples; which client is in which group is as random as the partition itself."""
+    federation, seed = config.federation, config.training.seed
+    if data.train_y.is_floating_point() and federation.partition != "iid":
+        raise InputError(
+            f"federation.partition = {federation.partition!r} needs classes; targets are numbers: use iid."
+        )
+    stream = Randomness(seed, reproducible=True).stream(Purpose.PARTITION)
+    parts = partition(data.train_y.numpy(), plan.clients, federation.partition, federation.dirichlet, stream)
+    parts = [parts[i] for i in stream.permutation(plan.clients)]
+    if federation.samples_per_client is not None:
+        parts = thinned(parts, federation.samples_per_client, stream)
+    return [torch.from_numpy(part) for part in parts]

@@ -1,0 +1,227 @@
+"""Everybody's data, in the order of the plan: all in memory, or of each client when it is sampled."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nestegg.data.sources import Source
+from nestegg.errors import InputError
+from nestegg.training.local import Samples
+from nestegg.training.samples import are_labels, as_pair
+
+Integers = NDArray[np.int64]
+_TRIED = 10  # clients of a source that are asked for the shape of their data
+_CACHE = 1 << 28  # bytes of clients' data that a process keeps
+_LOADERS = 4  # threads that load ahead: reading mostly waits
+
+
+class Clients(Protocol):
+    """Everybody's data, by place in the plan.
+
+    Attributes:
+        zeros: two samples of zeros, of the shape and type of everybody's data.
+        sizes: samples of each client, if known.
+        empty: clients who have no data, as far as known; they contribute zero.
+        is_lazy: whether loading is worth beginning ahead of time.
+    """
+
+    zeros: Samples
+    sizes: Integers | None
+    empty: frozenset[int]
+    is_lazy: bool
+
+    def __len__(self) -> int: ...
+
+    def samples(self, client: int) -> Samples:
+        """Return a client's data; raises where it cannot be read."""
+
+    def rows(self, block: Sequence[int]) -> tuple[Tensor, Tensor, Integers]:
+        """Return the inputs and targets of some clients, one after the other, and how many each has."""
+
+    def ahead(self, block: Sequence[int]) -> None:
+        """Begin to load some clients' data."""
+
+    def keys(self, block: Sequence[int]) -> Integers:
+        """Return what the shuffles of some clients are keyed by."""
+
+    def expect(self, labels: int | None) -> None:
+        """Refuse targets that are no labels below this number, unless it is None: of everybody now, or when loaded."""
+
+    def fingerprint(self) -> Iterable[Tensor | bytes]:
+        """Return what changes when anybody's data does; a secret."""
+
+
+class ClientsInMemory:
+    """Clients all of whose data is there, as pairs of tensors or datasets; shuffles are keyed by name, if given."""
+
+    is_lazy = False
+
+    def __init__(self, clients: Sequence[Any], device: str = "cpu", names: Sequence[str] | None = None) -> None:
+        self.names = names
+        pairs = [as_pair(f"client {number}", data) for number, data in enumerate(clients, 1)]
+        self.empty = frozenset(i for i, (_, y) in enumerate(pairs) if len(y) == 0)
+        full = next((pair for i, pair in enumerate(pairs) if i not in self.empty), None)
+        if full is None:
+            raise InputError("clients have no data: there is nothing to train on.")
+        x, y = (torch.zeros_like(part[:1]).to(device) for part in full)
+        self.zeros = torch.cat([x, x]), torch.cat([y, y])
+        # Of clients without data one sample of zeros stands in the place, which is never trained on.
+        self.pairs = [(x, y) if i in self.empty else (p.to(device), q.to(device)) for i, (p, q) in enumerate(pairs)]
+        self.sizes: Integers | None = np.array([len(y) for _, y in self.pairs])
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def samples(self, client: int) -> Samples:
+        """Return a client's data."""
+        return self.pairs[client]
+
+    def rows(self, block: Sequence[int]) -> tuple[Tensor, Tensor, Integers]:
+        """Return the inputs and targets of some clients, one after the other, and how many each has."""
+        return joined([self.samples(client) for client in block])
+
+    def ahead(self, block: Sequence[int]) -> None:
+        """Do nothing: all is there."""
+
+    def keys(self, block: Sequence[int]) -> Integers:
+        """Return the clients' positions, or numbers that follow from their names."""
+        return np.asarray(block, np.int64) if self.names is None else keys_of([self.names[one] for one in block])
+
+    def expect(self, labels: int | None) -> None:
+        """Refuse targets of anybody that are no labels below this number."""
+        if labels is not None and not all(are_labels(y, labels) for _, y in self.pairs):
+            raise InputError(
+                f"the model's outputs stand for {labels} labels, so a label must be one whole number from 0 to "
+                f"{labels - 1}; some clients have others."
+            )
+
+    def fingerprint(self) -> Iterable[Tensor | bytes]:
+        """Return everybody's data."""
+        return [part for pair in self.pairs for part in pair]
+
+
+class LazyClients:
+    """Clients by name, whose data is loaded in the process that trains them, ahead of time.
+
+    A client whose data cannot be read, or is not of everybody's shape and type, raises: it counts as zero in its round.
+
+    Args:
+        source: of the data.
+        names: everybody in the plan's order.
+        positions: their places in the source.
+        device: where they train.
+    """
+
+    is_lazy = True
+
+    def __init__(self, source: Source, names: Sequence[str], positions: Integers, device: str = "cpu") -> None:
+        self.source, self.names, self.positions, self.device = source, names, positions, device
+        self.sizes = None if source.sizes is None else np.asarray(source.sizes, np.int64)[positions]
+        self.empty = frozenset() if self.sizes is None else frozenset(np.flatnonzero(self.sizes == 0).tolist())
+        self._labels: int | None = None
+        self._kept: OrderedDict[int, Samples] = OrderedDict()
+        self._bytes, self._owner = 0, -1
+        self._pending: dict[int, Future[Samples]] = {}
+        self._rows = getattr(source, "load_rows", None)
+        self.zeros = self._probed()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def samples(self, client: int) -> Samples:
+        """Return a client's data; raises where it cannot be read."""
+        if (pending := self._pending.pop(client, None)) is not None:
+            self._keep(client, pending.result())
+        if client not in self._kept:
+            self._keep(client, self._load(client))
+        self._kept.move_to_end(client)
+        return self._kept[client]
+
+    def rows(self, block: Sequence[int]) -> tuple[Tensor, Tensor, Integers]:
+        """Return the inputs and targets of some clients, one after the other, and how many each has."""
+        if self._rows is None:
+            return joined([self.samples(client) for client in block])
+        x, y, sizes = self._rows(self.positions[list(block)])
+        return *self._checked(as_pair("a client", (x, y))), np.asarray(sizes, np.int64)
+
+    def ahead(self, block: Sequence[int]) -> None:
+        """Begin to load some clients' data, where a source has no rows at hand."""
+        if self._rows is not None:
+            return
+        if self._owner != os.getpid():  # threads do not survive a fork
+            self._owner, self._pending = os.getpid(), {}
+            self._threads = ThreadPoolExecutor(_LOADERS)
+        for client in block:
+            if client not in self._kept and client not in self._pending:
+                self._pending[client] = self._threads.submit(self._load, client)
+
+    def keys(self, block: Sequence[int]) -> Integers:
+        """Return numbers that follow from the clients' names."""
+        return keys_of([self.names[client] for client in block])
+
+    def expect(self, labels: int | None) -> None:
+        """Have clients with targets that are no labels below this number count as zero."""
+        self._labels = labels
+
+    def fingerprint(self) -> Iterable[Tensor | bytes]:
+        """Return what the source says of its data, and who is who in it."""
+        return [self.source.fingerprint(), *(name.encode() for name in self.names)]
+
+    def _load(self, client: int) -> Samples:
+        return self._checked(as_pair("a client", self.source.load(self.names[client])))
+
+    def _checked(self, pair: Samples) -> Samples:
+        for part, expected in zip(pair, self.zeros, strict=True):
+            if len(part) and (part.dtype, part.shape[1:]) != (expected.dtype, expected.shape[1:]):
+                raise InputError("a client has data of another shape or type than others.")
+        if self._labels is not None and not are_labels(pair[1], self._labels):
+            raise InputError("a client has labels that the model has no outputs for.")
+        return pair[0].to(self.device), pair[1].to(self.device)
+
+    def _keep(self, client: int, pair: Samples) -> None:
+        self._kept[client] = pair
+        self._bytes += _size(pair)
+        while self._bytes > _CACHE and len(self._kept) > 1:
+            self._bytes -= _size(self._kept.popitem(last=False)[1])
+
+    def _probed(self) -> Samples:
+        """Two samples of zeros like the data of the first client that can be read."""
+        reason = "nobody has any"
+        known = np.arange(len(self)) if self.sizes is None else np.flatnonzero(self.sizes)
+        for client in known[:_TRIED].tolist():
+            try:
+                pair = as_pair("a client", self.source.load(self.names[client]))
+            except Exception as error:
+                reason = f"{type(error).__name__}: {error}"
+                continue
+            if len(pair[1]):
+                x, y = (torch.zeros_like(part[:1]).to(self.device) for part in pair)
+                return torch.cat([x, x]), torch.cat([y, y])
+        raise InputError(f"clients have no data that could be read: {reason.rstrip('.')}.")
+
+
+def keys_of(names: Sequence[str]) -> Integers:
+    """Return a number for each name, the same everywhere."""
+    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    return np.array([int.from_bytes(digest, "little") >> 1 for digest in digests], np.int64)
+
+
+def joined(pairs: Sequence[Samples]) -> tuple[Tensor, Tensor, Integers]:
+    """Return the inputs and targets of several clients, one after the other, and how many each has."""
+    full = [pair for pair in pairs if len(pair[1])] or pairs[:1]
+    sizes = np.array([len(y) for _, y in pairs], np.int64)
+    return torch.cat([x for x, _ in full]), torch.cat([y for _, y in full]), sizes
+
+
+def _size(pair: Samples) -> int:
+    return sum(part.numel() * part.element_size() for part in pair)

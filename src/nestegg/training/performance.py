@@ -1,0 +1,97 @@
+"""What makes training faster or slower and costs no privacy: engine, processes, device, precision."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+
+from nestegg.checks import one_of, whole
+from nestegg.errors import InputError
+
+ENGINES = ("auto", "loop", "dense")
+PRECISIONS = ("fp32", "bf16")
+MAX_WORKERS = 256
+# Seconds of a round from which on processes are worth their start; parameters times samples that the dense engine
+# trains in a second; seconds that the other engine takes for a sample, at least; seconds to load a client's data.
+_LONG, _RATE, _OVERHEAD, _LOADING = 0.02, 1e10, 1e-5, 2e-5
+
+
+@dataclass(frozen=True)
+class Performance:
+    """How training is computed. No privacy depends on it.
+
+    Attributes:
+        engine: dense trains networks of linear layers by a compiled kernel, loop trains anything by torch; auto takes
+            the dense one wherever it can do the work.
+        workers: processes in which clients train; by default one for each core where rounds are long enough. They
+            change no result.
+        device: where torch computes: cpu, cuda, mps.
+        precision: fp32, or bf16 in the forward pass.
+
+    >>> Performance(workers=2).engine
+    'auto'
+    """
+
+    engine: str = "auto"
+    workers: int | None = None
+    device: str = "cpu"
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        one_of("engine", self.engine, ENGINES)
+        one_of("precision", self.precision, PRECISIONS)
+        if self.workers is not None and whole("workers", self.workers, 1, MAX_WORKERS) > 1 and self.device != "cpu":
+            raise InputError(f"workers = {self.workers} must be 1 where device = {self.device!r}: they are for CPUs.")
+
+    def check(self) -> None:
+        """Refuse a device or a precision that does not work on this machine."""
+        try:
+            torch.ones(1, device=self.device).item()
+        except (RuntimeError, AssertionError, NotImplementedError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise InputError(f"device = {self.device!r} cannot be used here: {reason}.") from None
+        if self.precision == "bf16" and not bf16_works(self.device):
+            raise InputError(
+                f"precision = 'bf16' does not work with this torch on this machine's {self.device}; ONEDNN_MAX_CPU_ISA="
+                "AVX512_CORE_BF16 in the environment may help where matrix units are announced but not usable."
+            )
+
+    def worker_count(self, engine: str, size: int, *, samples: float, loads: float) -> int:
+        """Return how many processes train: as many as asked for; or one for each core, if rounds are long enough.
+
+        Args:
+            engine: name of the one that trains.
+            size: number of parameters.
+            samples: that all clients together take in a round.
+            loads: clients whose data is loaded in a round.
+        """
+        if self.workers is not None:
+            return self.workers
+        if self.device != "cpu" or sys.platform != "linux":  # elsewhere forks are not safe
+            return 1
+        a_sample = size / _RATE if engine == "dense" else _OVERHEAD
+        return min(cores(), MAX_WORKERS) if samples * a_sample + loads * _LOADING >= _LONG else 1
+
+
+def cores() -> int:
+    """Return how many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def bf16_works(device: str) -> bool:
+    """Return whether this machine survives bfloat16, tried in a process of its own.
+
+    Some processors announce matrix units that their host does not let them use, and torch then dies of an illegal
+    instruction, which no exception handler sees.
+    """
+    work = "m = torch.nn.Linear(64, 512).to(d); m(torch.ones(50, 64, device=d)).float().sum().backward()"
+    code = (
+        f"import torch; d = {device!r}; c = torch.autocast(torch.device(d).type, torch.bfloat16); c.__enter__(); {work}"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
