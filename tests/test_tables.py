@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nestegg.data.arrow
+import nestegg.data.grouping
 import nestegg.data.index
 import nestegg.data.parquet
 from nestegg import InputError
@@ -135,8 +136,8 @@ def test_large_tables_are_sorted_run_by_run(
     run_bytes: int, monkeypatch: pytest.MonkeyPatch, parquet: Callable[[Any], TableSource], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(nestegg.data.index, "_RUN_BYTES", run_bytes)
-    monkeypatch.setattr(nestegg.data.arrow, "_GROUPED", 7)
-    monkeypatch.setattr(nestegg.data.arrow, "_BATCH", 5)
+    monkeypatch.setattr(nestegg.data.grouping, "_LOOKED_UP", 7)
+    monkeypatch.setattr(nestegg.data.arrow, "BATCH", 5)
     stream = np.random.default_rng(5)
     rows = [(f"c{stream.integers(40)}", float(i), 0.5, i) for i in range(1000)]
     assert content(parquet(as_columns(rows))) == naive(rows)
@@ -344,8 +345,8 @@ def test_a_damaged_page_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_client_of_too_many_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert nestegg.data.arrow.MAX_SAMPLES == 1_000_000
-    monkeypatch.setattr(nestegg.data.arrow, "MAX_SAMPLES", 1)
+    assert nestegg.data.grouping.MAX_SAMPLES == 1_000_000
+    monkeypatch.setattr(nestegg.data.grouping, "MAX_SAMPLES", 1)
     with pytest.raises(InputError, match=r"people.parquet: client 'bob' has 2 rows; at most 1 are allowed."):
         read(write(tmp_path / "people.parquet", PEOPLE))
     assert [path.name for path in tmp_path.iterdir()] == ["people.parquet"]
@@ -430,7 +431,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
 
     def group(*arguments: Any) -> Any:
         os.utime(path)
-        return nestegg.data.arrow.group(*arguments)
+        return nestegg.data.grouping.group(*arguments)
 
     monkeypatch.setattr(nestegg.data.parquet, "group", group)
     with pytest.raises(InputError, match=r"people.parquet changed while it was read."):
@@ -488,7 +489,7 @@ def test_who_comes_while_an_index_is_made_waits_for_it(tmp_path: Path, monkeypat
         wait, ready = os.pipe()
         children.append(in_a_fork(lambda: open_without_making(ready)))
         assert os.read(wait, 1) == b"!"
-        return nestegg.data.arrow.group(*arguments)
+        return nestegg.data.grouping.group(*arguments)
 
     monkeypatch.setattr(nestegg.data.parquet, "group", group)
     read(path)

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nestegg.data.arrow import Table, choose, group, samples, width
+from nestegg.data.arrow import Table, choose, samples, width
+from nestegg.data.grouping import group
 from nestegg.data.tables import ArrayRows, TableSource
 from nestegg.errors import InputError
 

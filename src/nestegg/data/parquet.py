@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nestegg.data.arrow import Columns, Table, choose, group, samples, width
+from nestegg.data.arrow import Columns, Table, choose, samples, width
+from nestegg.data.grouping import group
 from nestegg.data.index import locked, open_index, replacing, sorted_batches, write_index
 from nestegg.data.tables import TableSource
 from nestegg.errors import InputError

@@ -14,7 +14,8 @@ import pyarrow.csv
 import torch
 from torch import Tensor
 
-from nestegg.data.arrow import MAX_SAMPLES, Table, choose, samples, width
+from nestegg.data.arrow import Table, choose, samples, width
+from nestegg.data.grouping import MAX_SAMPLES
 from nestegg.data.parquet import read_table
 from nestegg.errors import InputError
 
