@@ -55,8 +55,9 @@ def compare(
         print(json.dumps({name: final.tolist() for name, final in results.finals().items()}))
         return
     console = Console()
-    what = "test accuracy, %," if results.measure == "accuracy" else results.label
-    console.print(final_table(HEADS, results.rows(), f"Final {what} on {results.dataset}"))
+    percent = ", %" if results.measure == "accuracy" else ""
+    title = f"Final test {results.measure} on {results.dataset}{percent}"
+    console.print(final_table(HEADS, results.rows(), title))
     files = ", ".join(path.name for path in written)
     said = f"In {folder}: {files}, and a folder for each run."
     console.print(said, highlight=False, markup=False, soft_wrap=True)
