@@ -251,3 +251,54 @@ def test_a_model_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
         nestegg.run(federation, tmp_path / "run")
     with pytest.raises(StoppedError, match="not finite after round 2"):
         nestegg.run(make_federation(), tmp_path / "run", resume=True)
+
+
+def made(method: str, seed: int) -> Federation:
+    return make_federation(make_plan(method=method), seed=seed)
+
+
+def test_methods_are_compared_and_go_on_after_an_interruption(tmp_path: Path) -> None:
+    whole = nestegg.compare(made, tmp_path / "whole", methods=["fedavg", "idp-fedavg"], seeds=2)
+    assert whole.curves["fedavg"].shape == (2, ROUNDS)
+    lines = (tmp_path / "whole" / "idp-fedavg-1" / "rounds.jsonl").read_text().splitlines()
+    assert whole.curves["idp-fedavg"][1].tolist() == [json.loads(line)["accuracy"] for line in lines]
+    page = (tmp_path / "whole" / "comparison.html").read_text()
+    for words in ("2 methods on own data", "gap to FedAvg", "not for release", "Seeds 0 to 1"):
+        assert words in page
+    rows = (tmp_path / "whole" / "comparison.csv").read_text().splitlines()
+    assert rows[0] == "method,seed,round,accuracy,note"
+    assert len(rows) == 1 + 2 * 2 * ROUNDS
+    asked = []
+
+    def interrupted(method: str, seed: int) -> Federation:
+        asked.append((method, seed))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return made(method, seed)
+
+    with pytest.raises(StoppedError, match="What is done of the comparison is kept; the same call with resume=True"):
+        nestegg.compare(interrupted, tmp_path / "c", methods=["fedavg", "idp-fedavg"], seeds=2)
+    with pytest.raises(InputError, match="exists; give another folder, or go on with it by resume=True"):
+        nestegg.compare(made, tmp_path / "c", methods=["fedavg", "idp-fedavg"], seeds=2)
+    nestegg.compare(made, tmp_path / "c", methods=["fedavg", "idp-fedavg"], seeds=2, resume=True)
+    for name in ("comparison.csv", "comparison-summary.csv", "comparison.json"):
+        assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("make", "methods", "sentence"),
+    [
+        (made, [], "must name at least one method"),
+        (made, ["fedavg", "fedavg"], "none twice"),
+        (made, ["../fedavg"], "must be a name that a folder can have"),
+        (
+            lambda method, seed: None,
+            ["fedavg"],
+            r"make\('fedavg', 0\) returned a NoneType; it must return a Federation",
+        ),
+    ],
+)
+def test_comparisons_that_make_no_sense(make: Any, methods: list[str], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=sentence):
+        nestegg.compare(make, tmp_path / "c", methods=methods, seeds=1)
+    assert not (tmp_path / "c").exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestegg.config import Config, is_own
@@ -100,9 +101,10 @@ def _from_parquet(config: Config) -> OwnClients:
     client, target = federation.client_column or "", federation.target_column or ""
     source, test = from_parquet(federation.dataset, client=client, target=target), None
     if federation.test is not None:
-        from pyarrow.parquet import read_schema
+        from nestegg.data.parquet import read_table
 
-        features = [name for name in read_schema(federation.dataset).names if name not in (client, target)]
+        names = read_table(Path(federation.dataset)).schema.names
+        features = [name for name in names if name not in (client, target)]
         public = from_parquet(federation.test, client=client, target=target, features=features)
         inputs, targets, _ = public.load_rows(np.arange(len(public.names)))
         test = _as_test((inputs, targets))
