@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nestegg.files import write_atomically
 from nestegg.planning import COMPARED
-from nestegg.report.charts import PALETTE, Picture, comparison_chart, save_charts
+from nestegg.report.charts import Picture, comparison_chart, method_colours, save_charts
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.tables import as_csv, as_html
 
@@ -121,8 +121,9 @@ def _page(results: Results, picture: Picture) -> str:
     parts = [
         Part(
             f"Final {escape(measure)}",
-            f"{as_html(HEADS, results.rows(), PALETTE)}<p>{what} on public data after the last round; mean and "
-            "standard deviation over the seeds, and the difference of means to training without noise.</p>",
+            f"{as_html(HEADS, results.rows(), method_colours(results.curves))}<p>{what} on public data after the last "
+            "round; mean and standard deviation over the seeds, and the difference of means to training without "
+            "noise.</p>",
         ),
         Part(f"{escape(measure).capitalize()} over the rounds", f"<p>Mean over the seeds.{band}</p>", [picture]),
     ]
