@@ -96,6 +96,10 @@ def nothing(*anything):
     return {"a": 1}
 
 
+def nobody():
+    return {}
+
+
 def text(*anything):
     return "people"
 
@@ -294,6 +298,8 @@ def test_parquet_files_that_do_not_fit(run: Run, tmp_path: Path) -> None:
 MISTAKES = [
     (("MODULE:clients", "MODULE:broken"), "federation.dataset = 'MODULE:broken' raised LookupError: no such table."),
     (("MODULE:clients", "MODULE:text"), "federation.dataset = 'MODULE:text' returned a str; it must return"),
+    (("MODULE:clients", "MODULE:nobody"), "federation.dataset = 'MODULE:nobody' returned no clients."),
+    (("MODULE:clients", "MODULE:nothing"), "clients['a'] must be a pair of tensors or arrays"),
     (("MODULE:clients", "MODULE:nope"), "has no 'nope'"),
     (("MODULE:clients", "no_such_module_at_all:f"), "cannot be imported: ModuleNotFoundError"),
     (("MODULE:clients", "MODULE:three"), "must be a class or a function, not int"),

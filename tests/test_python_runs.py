@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import nestegg
 from nestegg import InputError, StoppedError
 from nestegg.ledger import Ledger
-from nestegg.runs import RunFolder, replan_run
+from nestegg.runs import RunFolder
 from nestegg.training import Callback, Federation, RoundReport, State
 
 from .callbacks import EachRound
@@ -111,6 +111,7 @@ def test_a_callback_ends_a_run_which_can_go_on(whole: Path, tmp_path: Path) -> N
     late = Enough(99)
     assert "stopped" not in nestegg.run(make_federation(), folder, resume=True, callbacks=[late])
     assert late.heard == ["start 2", "round 3", "round 4", "end 4"]
+    assert "stopped" not in nestegg.run(make_federation(), tmp_path / "last", callbacks=[Enough(ROUNDS)])
     assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     before = contents(folder)
     assert nestegg.run(make_federation(), folder, resume=True)["rounds"] == ROUNDS  # complete: nothing is done
@@ -176,6 +177,7 @@ def test_folders_that_do_not_fit(run: Run, whole: Path, tmp_path: Path) -> None:
     assert "is a run from Python; it goes on there, with the same federation: nestegg.run(federation" in " ".join(
         refused.err.split()
     )
+    assert run("ledger", "verify", "--ledger", whole).code == 0
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="is not a run"):
         nestegg.run(make_federation(), tmp_path / "empty", resume=True)
@@ -187,7 +189,7 @@ def test_folders_that_do_not_fit(run: Run, whole: Path, tmp_path: Path) -> None:
         nestegg.run(make_federation(), folder, resume=True)
 
 
-def test_a_ledger_pays_for_several_runs_and_refuses_what_nobody_can_afford(tmp_path: Path) -> None:
+def test_a_ledger_pays_for_several_runs_and_refuses_what_nobody_can_afford(run: Run, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     plan = make_plan(accountant="renyi")
     nestegg.run(make_federation(plan), tmp_path / "monday", ledger=ledger)
@@ -197,7 +199,7 @@ def test_a_ledger_pays_for_several_runs_and_refuses_what_nobody_can_afford(tmp_p
     with Ledger(ledger) as books:
         assert [part.rounds for part in books.account("farm 0").parts] == [ROUNDS, 0]
         books.set_budgets(dict.fromkeys(NAMES, nestegg.Budget(40.0)), reason="a test")
-    replan_run(tmp_path / "tuesday")
+    assert run("ledger", "replan", tmp_path / "tuesday").code == 0
     assert nestegg.run(make_federation(plan), tmp_path / "tuesday", resume=True)["rounds"] == ROUNDS
     assert nestegg.load_plan(tmp_path / "tuesday" / "plan.json").digest != plan.digest
     with Ledger(ledger) as books:

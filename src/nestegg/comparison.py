@@ -203,7 +203,7 @@ def _check_test(federation: Federation) -> None:
 
 def _check_origin(run: RunFolder, config: Config, plan: Plan) -> None:
     """Refuse a run of another configuration: a table must not mix them."""
-    same = run.run.identity == of_config(resolved(config, plan)).identity
+    same = run.about.identity == of_config(resolved(config, plan)).identity
     if not same or run.plan_of(plan.digest) is None:
         raise InputError(f"{run.path} is a run of another configuration or plan; give another folder.")
 

@@ -66,10 +66,10 @@ def load_data(config: Config) -> Dataset | OwnClients:
     return OwnClients(_as_source(federation.dataset, clients), pair := _as_test(test), _classes(config, pair))
 
 
-def own_names(config: Config) -> Sequence[str] | None:
-    """Return the names of the clients in one's own data; None where data is divided among clients."""
+def own_names(config: Config) -> Sequence[str]:
+    """Return the names of the clients in one's own data; none where data is divided among clients."""
     data = load_data(config) if is_own(config.federation.dataset) else None
-    return data.source.names if isinstance(data, OwnClients) else None
+    return data.source.names if isinstance(data, OwnClients) else ()
 
 
 def load_loss(config: Config) -> Callable[[Any, Any], Any] | None:
@@ -131,6 +131,8 @@ def _as_source(name: str, clients: Any) -> Source:
             f"federation.dataset = {name!r} returned a {type(clients).__name__}; it must return {_RETURNS}."
         )
     source: Source = as_source(clients)
+    if not len(source.names):
+        raise InputError(f"federation.dataset = {name!r} returned no clients.")
     return source
 
 
