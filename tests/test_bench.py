@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 from nestegg.bench import growth, kernels, profile, simulators
 from nestegg.bench.contest import contest
-from nestegg.bench.outcome import processor, row, save
+from nestegg.bench.machine import processor
 from nestegg.bench.peers.work import Work
 from nestegg.bench.process import Process
-from nestegg.bench.simulators import Setting, Simulator, python_of
+from nestegg.bench.scores import save_scores, score_row
+from nestegg.bench.simulators import Mode, Simulator, python_of
 from nestegg.bench.works import RECIPES, Recipe, load_federation, random_clients, write_work
 from nestegg.cli.program import app
 from nestegg.errors import InputError
@@ -77,41 +78,40 @@ def test_simulators_that_fail_differ_or_cannot_be_installed_are_named(
         replace(plain, name="broken", script="broken.py"),
         replace(plain, name="other", script="other.py"),
         replace(plain, name="tired", script="tired.py"),
-        Simulator("nowhere", "run_plain.py", plain.settings, ("no-such-package==1",), torch=False),
+        Simulator("nowhere", "run_plain.py", plain.modes, ("no-such-package==1",), torch=False),
         replace(plain, name="for images", models=("cnn",)),
     ]
     said: list[str] = []
-    outcome = contest("tiny", [ours, plain, *rivals], 2, tmp_path / "cache", None, said.append)
-    assert [entry.name for entry in outcome.entries] == ["nestegg", "plain PyTorch"]
-    assert outcome.missing["broken"] == "broken (1 thread) failed: no wheels today."
-    assert "gives another result" in outcome.missing["other"]
-    assert outcome.missing["tired"] == "tired (1 thread) failed: AssertionError: enough."
+    done = contest("tiny", [ours, plain, *rivals], 2, tmp_path / "cache", None, said.append)
+    assert [entry.name for entry in done.entries] == ["nestegg", "plain PyTorch"]
+    assert done.missing["broken"] == "broken (1 thread) failed: no wheels today."
+    assert "gives another result" in done.missing["other"]
+    assert done.missing["tired"] == "tired (1 thread) failed: AssertionError: enough."
     assert (
-        "nowhere cannot be installed: No matching distribution found for no-such-package==1"
-        in outcome.missing["nowhere"]
+        "nowhere cannot be installed: No matching distribution found for no-such-package==1" in done.missing["nowhere"]
     )
-    assert outcome.entries[1].difference < 1e-4
-    assert all(len(entry.seconds) == 2 and entry.memory > 1e6 for entry in outcome.entries)
+    assert done.entries[1].difference < 1e-4
+    assert all(len(entry.seconds) == 2 and entry.memory > 1e6 for entry in done.entries)
     living = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
     assert not [child for child in living if "run_" in " ".join(child.cmdline())]
-    assert outcome.ratio(outcome.entries[0]) == 1.0
-    assert outcome.rate["fp32"] > outcome.operations > 0
+    assert done.ratio(done.entries[0]) == 1.0
+    assert done.rate["fp32"] > done.operations > 0
 
     (tmp_path / "out").mkdir()
-    save(tmp_path / "out", [outcome])
+    save_scores(tmp_path / "out", [done])
     saved = json.loads((tmp_path / "out" / "bench.json").read_text())
     assert saved["works"][0]["missing"].keys() == {"broken", "other", "tired", "nowhere"}
     assert "no wheels today" in (tmp_path / "out" / "bench.md").read_text()
     assert len((tmp_path / "out" / "bench.csv").read_text().splitlines()) == 3
     assert (tmp_path / "out" / "bench.png").read_bytes().startswith(b"\x89PNG")
-    assert row(outcome, outcome.entries[1])[1].startswith("plain PyTorch 2.")
+    assert score_row(done, done.entries[1])[1].startswith("plain PyTorch 2.")
 
 
 def test_what_is_timed_is_what_was_checked_plus_noise(tmp_path: Path) -> None:
     write_work(TINY, tmp_path, 1)
     work = Work.load(tmp_path)
     for simulator in simulators.simulators(1)[:2]:
-        with Process(simulator, simulator.settings[0], python_of(simulator, tmp_path), tmp_path) as process:
+        with Process(simulator, simulator.modes[0], python_of(simulator, tmp_path), tmp_path) as process:
             clean = process.result(1, tmp_path)
             noisy = [process.result(1, tmp_path, noisy=True)]
         noise = (np.stack(noisy) - clean) * work.facts["expected"] / work.facts["noise_std"]
@@ -127,7 +127,7 @@ def test_an_environment_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr("nestegg.bench.simulators.subprocess.run", run)
     monkeypatch.setattr("nestegg.bench.simulators.venv.create", lambda folder, **_: None)
-    peer = Simulator("Peer, fast", "run_plain.py", (Setting("", ()),), ("peer==1",))
+    peer = Simulator("Peer, fast", "run_plain.py", (Mode("", ()),), ("peer==1",))
     for _ in range(2):
         assert python_of(peer, tmp_path) == tmp_path / "nestegg-peer" / "bin" / "python"
     assert [command[-1].split("==")[0] for command in calls] == ["torch", "peer"]  # torch first, and alone

@@ -16,7 +16,7 @@ from nestegg.files import write_atomically
 from nestegg.planning import LABELS, Plan, epsilon_by_pld
 from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, facts, make_page
-from nestegg.report.tables import as_csv, as_html, as_markdown
+from nestegg.report.markup import as_csv, as_html, as_markdown
 
 NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "format", "verdict on the row")
 DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict", "hashes")

@@ -14,7 +14,7 @@ from nestegg.files import write_atomically
 from nestegg.planning import COMPARED
 from nestegg.report.charts import PALETTE, Picture, comparison_chart, save_charts
 from nestegg.report.frame import Part, facts, make_page
-from nestegg.report.tables import as_csv, as_html
+from nestegg.report.markup import as_csv, as_html
 
 HEADS = ("method", "mean", "± std", "gap to FedAvg", "seeds")
 # Accuracy in percent, by method: (seeds, rounds).
