@@ -16,10 +16,12 @@ from nestegg.experiments import cells as cells_module
 from nestegg.experiments import definition, outcomes, runner
 from nestegg.experiments.cells import FORMAT, Cell, Store, hash_of, measure
 from nestegg.experiments.definition import Row, load, names
-from nestegg.experiments.figures import charts, curve_rows
+from nestegg.experiments.figures import curve_rows
 from nestegg.experiments.outcomes import Duel, Line, Number, Outcome, outcome_of
-from nestegg.experiments.outputs import markdown, number_rows, wide_rows
+from nestegg.experiments.pages import markdown
+from nestegg.experiments.rows import number_rows, wide_rows
 from nestegg.experiments.scales import configured, scaled, stated_reduction
+from nestegg.experiments.views import charts
 from nestegg.runs import start_run
 
 from .conftest import Run
@@ -345,7 +347,7 @@ def outcome_with(name: str, folder: Path, like: Cell, finals: dict[str, tuple[fl
             config = configured(experiment.cell(experiment.rows[0], column), "smoke", seed)
             accuracy = [final - 20, final - 10, final]
             store.put(remade(like, hash=hash_of(config), seed=seed, accuracy=accuracy))
-    return outcome_of(name, experiment, "smoke", [0, 1, 2], store)
+    return outcome_of(name, experiment, "smoke", store)
 
 
 def test_curves_are_means_over_the_seeds_that_all_methods_have(tmp_path: Path, cell: Cell) -> None:
@@ -436,7 +438,7 @@ def test_rows_of_one_dataset_have_one_format_and_other_datasets_their_own(tmp_pa
         put(row, 0, 1)
     put(experiment.rows[0], 1, 2)
     put(experiment.rows[3], 0, 2)  # FMNIST
-    outcome = outcome_of("table-saving-rates", experiment, "cpu", [0, 1, 2], store)
+    outcome = outcome_of("table-saving-rates", experiment, "cpu", store)
     found = {line.row.name: {cell.format for cell in line.numbers["ours"].cells} for line in outcome.lines}
     assert [found[row.name] for row in experiment.rows[:4]] == [{1}, {1}, {1}, {2}]
     assert len(outcome.formats) == 3

@@ -22,7 +22,7 @@ _Groups = Field(min_length=3, max_length=3)
 
 
 class Hyperparameters(Section):
-    """All that the `setting` tables say of a cell, in a configuration's words; lists have a value for each of three groups."""
+    """What `setting` tables say of a cell, in a configuration's words; lists have a value for each of three groups."""
 
     method: str
     dataset: str
@@ -106,6 +106,11 @@ class Experiment(Section):
     rows: list[Row] = Field(min_length=1)
 
     @property
+    def measure(self) -> str:
+        """What of a cell is compared: accuracy or training_loss."""
+        return "training_loss" if self.shows == "training-loss" else "accuracy"
+
+    @property
     def trains(self) -> bool:
         """Whether there is anything to train for it."""
         return self.shows not in ("spending", "noise")
@@ -147,6 +152,14 @@ class Experiment(Section):
             return self
         rows = [row for row in self.rows if name in (row.name, self.dataset(row))]
         return self.model_copy(update={"rows": rows}) if rows else None
+
+    def with_seeds(self, count: int | None) -> Experiment:
+        """The same with so many seeds: the first of its own, and beyond them those that follow; all by default."""
+        if count is None:
+            return self
+        whole("--seeds", count, 1, 1000)
+        last = self.seeds[-1]
+        return self.model_copy(update={"seeds": [*self.seeds, *range(last + 1, last + count)][:count]})
 
     def handles(self) -> list[str]:
         """Names by which `only` knows rows."""
