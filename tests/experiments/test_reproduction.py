@@ -16,8 +16,7 @@ from nestegg.config import Config
 from nestegg.experiments import runner
 from nestegg.experiments.cells import Cell
 from nestegg.experiments.definition import load, names
-
-from .conftest import Run
+from tests.conftest import Run
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from nestegg.experiments.pages import PICTURES, refreshed
 from nestegg.experiments.reproduction import Reproduction, chosen_experiments
 from nestegg.schema import read
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "results.md"
 CELLS = sorted((ROOT / "results" / "cells").glob("*.json"))
 

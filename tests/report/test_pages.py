@@ -20,10 +20,9 @@ from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, make_page
 from nestegg.report.scripts import chart_scripts
 from nestegg.runs import start_run
+from tests.browser import Visit, find_browser, visit
 
-from .browser import Visit, find_browser, visit
-
-DIGITS = Path(__file__).parent.parent / "examples" / "digits.toml"
+DIGITS = Path(__file__).parents[2] / "examples" / "digits.toml"
 
 
 @pytest.fixture(scope="module")
