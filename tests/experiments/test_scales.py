@@ -6,8 +6,9 @@ import math
 
 import pytest
 
+from nestegg.config import Adaptive, Federation, GroupTable, Privacy, Training
 from nestegg.experiments.cells import hash_of
-from nestegg.experiments.definition import load, names
+from nestegg.experiments.definition import Hyperparameters, load, names
 from nestegg.experiments.scales import scaled, stated_reduction
 from tests.experiments.made import config_of
 
@@ -67,3 +68,8 @@ def test_cells_that_train_the_same_are_the_same() -> None:
     assert len(hashes("ours", ("table-transitions", 4), ("table-transitions", 5))) == 2
     assert config_of("table-accuracy", scale="cpu").model.name == "cnn"  # a hash knows the network
     assert hashes("exact", ("table-accuracy", 0)) != hashes("exact-pld", ("table-accuracy", 0))
+
+
+def test_a_files_words_are_those_of_a_configuration() -> None:
+    sections = (Federation, Training, Privacy, GroupTable, Adaptive)
+    assert {*Hyperparameters.model_fields} <= {word for section in sections for word in section.model_fields}
