@@ -16,10 +16,9 @@ import pytest
 from sqlalchemy import Connection, MetaData, create_engine, text
 
 from nestegg import Budget, BudgetError, Group, InputError, VerificationError, plan
-from nestegg.ledger import Ledger, Rule, tables
+from nestegg.ledger import Ledger, Rule, schema
 from nestegg.ledger.database import checked_url, insert_rows
-from nestegg.ledger.log import _link, append
-from nestegg.ledger.plans import store_plan
+from nestegg.ledger.log import _link, append, store_plan
 
 from .conftest import Run
 from .test_ledger import NAMES, begun, spend, two_groups
@@ -84,7 +83,7 @@ def test_a_reservation_that_its_plan_does_not_know_is_noticed(url: str) -> None:
         rows = [(group, 0.5, 90.0) for group in books.state.groups]
         with ledger._database.writing() as connection:
             entry = append(connection, "reserve", run=books.state.number, round_=2, rows=rows).entry
-            insert_rows(connection, tables.charges, ((entry, *row) for row in rows))
+            insert_rows(connection, schema.charges, ((entry, *row) for row in rows))
         with pytest.raises(VerificationError, match=f"entry {entry} does not charge what the plan says"):
             ledger.verify()
 
@@ -152,22 +151,22 @@ def test_an_older_ledger_is_migrated_after_a_backup(url: str, tmp_path: Path, mo
     def notes(connection: Connection) -> None:
         connection.execute(text("CREATE TABLE notes (id INTEGER)"))
 
-    monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS, fails))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS, fails))
     with pytest.raises(InputError, match="is an older ledger, or empty: it must first be opened to write"):
         Ledger(url, read_only=True)
     with pytest.raises(ZeroDivisionError):
         Ledger(url)
     assert not list(tmp_path.glob("*.backup*"))
-    monkeypatch.setattr(tables, "MIGRATIONS", (*tables.MIGRATIONS[:2], notes))
+    monkeypatch.setattr(schema, "MIGRATIONS", (*schema.MIGRATIONS[:2], notes))
     with Ledger(url) as ledger:
         assert ledger.verify()[0] == head
         with ledger._database.reading() as connection:
             assert "notes" in tables_in(connection)
             assert "halfway" not in tables_in(connection)
-            assert tables.version_of(connection, "it") == 3
+            assert schema.version_of(connection, "it") == 3
     Ledger(url).close()  # once only
     (backup,) = tmp_path.glob("*.version-2.backup")
-    monkeypatch.setattr(tables, "MIGRATIONS", tables.MIGRATIONS[:2])
+    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:2])
     with Ledger(f"sqlite:///{backup}", read_only=True) as ledger:
         assert ledger.verify()[0] == head
 
@@ -221,7 +220,7 @@ def renamed(path: Path, client: int, name: str) -> None:
     """Give a client of a version 1 ledger another name, in a chain that version 1 would have written."""
     with closing(sqlite3.connect(path)) as database:
         database.execute("UPDATE clients SET name = ? WHERE client = ?", [name, client])
-        link = tables.START
+        link = schema.START
         for *fields, _ in database.execute("SELECT * FROM entries ORDER BY entry").fetchall():
             entry, kind = fields[:2]
             queries = {

@@ -9,13 +9,15 @@ from functools import cached_property
 from sqlalchemy import Connection, func, or_, select
 
 from nestegg.accounting import ORDERS, Charge, RdpAccountant, compose, merged
-from nestegg.ledger.enrolment import find_client
 from nestegg.ledger.history import History
-from nestegg.ledger.peers import Peers, is_over
+from nestegg.ledger.holders import Peers, find_client
 from nestegg.ledger.rules import FIXED, Rule
-from nestegg.ledger.tables import budgets, charges, entries, groups, members, runs, withdrawals
+from nestegg.ledger.schema import budgets, charges, entries, groups, members, runs, withdrawals
 from nestegg.planning import Budget
 from nestegg.planning.accounts import pld_accountant
+
+# Curves are sums of many terms, and a sum depends on its order by this much at most. Nothing else is forgiven.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,11 @@ class Account:
         """ε that one run has spent."""
         charged = merged(c for part in self.parts if part.run == run for c in part.charges)
         return epsilon(charged, self.budget.delta, self.rule)
+
+
+def is_over(epsilon: float, budget: float) -> bool:
+    """Whether more is spent than a budget."""
+    return epsilon > budget * (1.0 + _ROUNDING)
 
 
 def epsilon(charged: tuple[Charge, ...], delta: float, rule: Rule = FIXED) -> float:

@@ -17,7 +17,7 @@ from sqlalchemy.pool import QueuePool
 
 from nestegg.errors import InputError
 from nestegg.extras import needs
-from nestegg.ledger import tables
+from nestegg.ledger import schema
 
 _PATIENCE = 30  # seconds to wait for another writer
 CHUNK = 10_000
@@ -47,7 +47,7 @@ class Database:
                 self._version(_engine(self.url, read_only=True))  # what is no ledger stays as it is, to the byte
         self._engine = _engine(self.url, read_only)
         try:
-            if self._version(self._engine) < len(tables.MIGRATIONS):
+            if self._version(self._engine) < len(schema.MIGRATIONS):
                 self._migrate()
         except BaseException:
             self.close()
@@ -69,7 +69,7 @@ class Database:
         if self.read_only:
             raise InputError(f"{self.place} was opened to read only.")
         with self._transaction(write=True) as connection:
-            connection.execute(select(tables.head).with_for_update()).all()  # in SQLite, BEGIN IMMEDIATE did it
+            connection.execute(select(schema.head).with_for_update()).all()  # in SQLite, BEGIN IMMEDIATE did it
             yield connection
 
     @contextmanager
@@ -84,7 +84,7 @@ class Database:
     def _version(self, engine: Engine) -> int:
         try:
             with self._transaction(write=False, engine=engine) as connection:
-                return tables.version_of(connection, self.place)
+                return schema.version_of(connection, self.place)
         finally:
             engine.dispose()
 
@@ -98,14 +98,14 @@ class Database:
         with self._transaction(write=True) as connection:
             if self.url.get_backend_name() == "postgresql":  # there is no head yet to wait for
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-            version = tables.version_of(connection, self.place)  # another process may have been faster
+            version = schema.version_of(connection, self.place)  # another process may have been faster
             backup = _free(f"{_file_name(self.url)}.version-{version}.backup")
-            if 0 < version < len(tables.MIGRATIONS):
+            if 0 < version < len(schema.MIGRATIONS):
                 copy_to_file(connection, backup)
             try:
-                for migration in tables.MIGRATIONS[version:]:
+                for migration in schema.MIGRATIONS[version:]:
                     migration(connection)
-                connection.execute(update(tables.head).values(version=len(tables.MIGRATIONS)))
+                connection.execute(update(schema.head).values(version=len(schema.MIGRATIONS)))
             except BaseException:
                 backup.unlink(missing_ok=True)  # nothing is changed, so there is nothing to go back to
                 raise

@@ -45,6 +45,11 @@ class RunState:
     results: dict[int, str] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
 
+    @property
+    def reserved(self) -> int:
+        """Rounds that are paid: those that are done, and one that is reserved."""
+        return self.done + (self.claim is not None)
+
 
 @dataclass
 class RoundCharge:

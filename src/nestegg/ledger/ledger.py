@@ -12,27 +12,34 @@ from sqlalchemy import select
 from nestegg.errors import InputError
 from nestegg.ledger.accounts import Account, client_account, peer_account
 from nestegg.ledger.books import RunBooks
-from nestegg.ledger.budgets import first_budgets, other_budgets
-from nestegg.ledger.changes import FIRST, Change, author_of, each_change, latest_changes, reason_of
-from nestegg.ledger.database import Database, copy_to_file
-from nestegg.ledger.enrolment import (
-    Client,
-    all_clients,
-    brought,
-    check_members,
-    check_run,
-    checked_name,
-    find_client,
-    known_clients,
+from nestegg.ledger.changes import (
+    FIRST,
+    Change,
+    author_of,
+    each_change,
+    first_budgets,
+    latest_changes,
+    other_budgets,
+    reason_of,
     write_budgets,
-    write_run,
     write_withdrawal,
 )
+from nestegg.ledger.database import Database, copy_to_file
 from nestegg.ledger.history import History
-from nestegg.ledger.log import Position
-from nestegg.ledger.peers import Peers, Standing, each_client, find_peers
-from nestegg.ledger.plans import load_stored_plan, store_plan
-from nestegg.ledger.tables import charges, clients, runs, withdrawals
+from nestegg.ledger.holders import (
+    Client,
+    Peers,
+    Standing,
+    all_clients,
+    checked_name,
+    each_client,
+    find_client,
+    find_peers,
+    known_clients,
+)
+from nestegg.ledger.log import Position, load_stored_plan, store_plan
+from nestegg.ledger.run_entries import brought, check_members, check_run, write_run
+from nestegg.ledger.schema import charges, clients, runs, withdrawals
 from nestegg.ledger.verification import verified
 from nestegg.planning import Budget, Plan
 

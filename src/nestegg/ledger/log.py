@@ -9,12 +9,15 @@ recover   the same for a round that a checkpoint holds and the log had lost: cha
 retry     the same reservation, claimed again after a crash
 release   the round's result is out; the digest of its checkpoint
 rewind    results that were released and then lost: paid, and to be paid again
+
+Entries name plans by their digests: those are kept once, and read as if a stranger had written them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,8 +25,21 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, insert, select, update
 
-from nestegg.errors import VerificationError
-from nestegg.ledger.tables import START, budgets, charges, clients, entries, groups, head, members, runs, withdrawals
+from nestegg.errors import InputError, VerificationError
+from nestegg.ledger.schema import (
+    START,
+    budgets,
+    charges,
+    clients,
+    entries,
+    groups,
+    head,
+    members,
+    plans,
+    runs,
+    withdrawals,
+)
+from nestegg.planning import Plan, parse_plan
 
 CHARGING = ("reserve", "recover")  # kinds of entries that charge
 
@@ -132,6 +148,25 @@ def walk(connection: Connection, after: Position, place: str) -> Iterator[Entry]
         raise VerificationError(f"{place}: the log ends at entry {last.entry}, not where its head says.")
     if spent.is_more or given.is_more:
         raise VerificationError(f"{place}: rows come after the end of the log, which is entry {last.entry}.")
+
+
+def store_plan(connection: Connection, plan: Plan) -> None:
+    """Keep a plan under its digest, once."""
+    if not connection.execute(select(plans.c.digest).where(plans.c.digest == plan.digest)).first():
+        connection.execute(insert(plans).values(digest=plan.digest, content=zlib.compress(plan.to_json().encode())))
+
+
+def load_stored_plan(connection: Connection, digest: str, place: str) -> Plan:
+    """The plan of a digest, and no other."""
+    content = connection.execute(select(plans.c.content).where(plans.c.digest == digest)).scalar()
+    source = f"{place}: plan {digest[:16]}"
+    try:
+        plan = parse_plan(zlib.decompress(content or b"").decode(), source)
+    except (zlib.error, UnicodeDecodeError, InputError):
+        raise VerificationError(f"{source} is missing or damaged.") from None
+    if plan.digest != digest:
+        raise VerificationError(f"{source} was replaced by another.")
+    return plan
 
 
 class _Rows:

@@ -7,10 +7,9 @@ from sqlalchemy import Connection, func, select
 from nestegg.errors import VerificationError
 from nestegg.ledger.accounts import Account, peer_account
 from nestegg.ledger.history import History
-from nestegg.ledger.log import CHARGING, Entry
-from nestegg.ledger.peers import find_peers
-from nestegg.ledger.plans import load_stored_plan
-from nestegg.ledger.tables import (
+from nestegg.ledger.holders import find_peers
+from nestegg.ledger.log import CHARGING, Entry, load_stored_plan
+from nestegg.ledger.schema import (
     budgets,
     charges,
     clients,

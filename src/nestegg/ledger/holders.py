@@ -1,26 +1,79 @@
-"""Peers: clients with the same budget and rule that took part in the same groups, and so have the same account.
+"""Who holds an account: clients by name, and peers.
 
-A ledger never computes per client. A million clients in a thousand groups are a thousand peers.
+Peers are clients with the same budget and rule that took part in the same groups, and so have the same account. A
+ledger never computes per client: a million clients in a thousand groups are a thousand peers.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-import numpy as np
-from sqlalchemy import Connection, Table, select
+from sqlalchemy import Connection, Table, func, select
 
-from nestegg.accounting import Accountant, Array, Charge, S, Spending, compose
+from nestegg.checks import suggestion
+from nestegg.errors import InputError
+from nestegg.ledger.database import CHUNK, insert_rows
 from nestegg.ledger.rules import Rule
-from nestegg.ledger.tables import budgets, clients, groups, members, withdrawals
+from nestegg.ledger.schema import budgets, clients, groups, members, spellings, withdrawals
 from nestegg.planning import Budget
 
-# Curves are sums of many terms, and a sum depends on its order by this much at most. Nothing else is forgiven.
-_ROUNDING = 1e-12
+
+class Client(NamedTuple):
+    """A client, by its number and by its name as the ledger has it."""
+
+    number: int
+    name: str
+
+
+def checked_name(name: str) -> str:
+    """A client's name, which is the same however it is written down: in Unicode's form NFC."""
+    if not name or name != name.strip() or not name.isprintable():
+        raise InputError(f"client = {name!r} must be a name without spaces around it or unprintable characters.")
+    return unicodedata.normalize("NFC", name)
+
+
+def known_clients(connection: Connection, names: Sequence[str]) -> dict[str, Client]:
+    """The clients among these that are known, by names in the form NFC; version 1 may have written them otherwise."""
+    found: dict[str, Client] = {}
+    for start in range(0, len(names), CHUNK):
+        wanted = names[start : start + CHUNK]
+        as_written = select(clients.c.name.label("form"), clients).where(clients.c.name.in_(wanted))
+        otherwise = select(spellings.c.name.label("form"), clients).join(clients).where(spellings.c.name.in_(wanted))
+        for query in (as_written, otherwise):
+            found |= {form: Client(*row) for form, *row in connection.execute(query)}
+    return found
+
+
+def find_client(connection: Connection, name: str, place: str) -> Client:
+    """The client of a name.
+
+    Raises:
+        InputError: it is not known; the sentence offers a name that is near.
+    """
+    wanted = checked_name(name)
+    known = known_clients(connection, [wanted])
+    if wanted not in known:
+        raise InputError(f"{place} knows no client {name!r}.{near(connection, name)}")
+    return known[wanted]
+
+
+def near(connection: Connection, name: str) -> str:
+    """A sentence that offers a known name, or nothing. It looks at the first few thousand."""
+    return suggestion(name, connection.execute(select(clients.c.name).limit(CHUNK)).scalars())
+
+
+def all_clients(connection: Connection, names: Sequence[str]) -> dict[str, Client]:
+    """The clients of these names; those not known become so."""
+    known = known_clients(connection, names)
+    last = connection.execute(select(func.max(clients.c.client))).scalar() or 0
+    fresh = [Client(last + i, name) for i, name in enumerate((n for n in names if n not in known), 1)]
+    insert_rows(connection, clients, fresh)
+    return known | {client.name: client for client in fresh}
 
 
 class Standing(NamedTuple):
@@ -103,28 +156,10 @@ def each_client(connection: Connection, run: int | None = None) -> Iterator[tupl
         yield client, Standing(epsilon, delta, rule or "fixed", order, own, gone.get(client))
 
 
-def spending(accountant: Accountant[S], charges: Sequence[Sequence[Charge]]) -> S:
-    """What is spent by each of several lists of charges: a row a list."""
-    total = accountant.spend(np.zeros(max(len(charges), 1)), 1.0)  # nobody has spent anything
-    for row, charged in enumerate(charges):
-        if charged:
-            total = total.replaced(np.array([row]), compose(accountant, charged))
-    return total
-
-
-def epsilons(spent: Spending, peers: Sequence[Peers]) -> Array:
-    """Every peers' ε, each at their own δ."""
-    result = np.zeros(len(peers))
-    deltas = np.array([one.budget.delta for one in peers])
-    for delta in np.unique(deltas):
-        rows = np.flatnonzero(deltas == delta)
-        result[rows] = spent.rows(rows).epsilon(float(delta))
-    return result
-
-
-def is_over(epsilon: float, budget: float) -> bool:
-    """Whether more is spent than a budget."""
-    return epsilon > budget * (1.0 + _ROUNDING)
+def withdrawn_places(connection: Connection, run: int) -> list[int | None]:
+    """The places of a run's members that have withdrawn; None where they were not kept."""
+    query = select(members.c.place).join(withdrawals, members.c.client == withdrawals.c.client).join(groups)
+    return list(connection.execute(query.where(groups.c.run == run)).scalars())
 
 
 def _named(connection: Connection, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
