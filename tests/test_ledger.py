@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from nestegg import Budget, Charge, Group, InputError, Plan, VerificationError, accounting, plan
 from nestegg.accounting import compose
 from nestegg.errors import BudgetError
-from nestegg.ledger import Account, Ledger, RunBooks
-from nestegg.ledger.accounts import epsilon
+from nestegg.ledger import Account, Ledger, Rule, RunBooks
 
 from .examples import examples, slow
 
@@ -98,8 +97,8 @@ def test_few_orders_give_the_epsilon_of_all(seed: int) -> None:
     )
     for delta in (1e-3, 1e-5, 1e-12):
         whole = compose(accounting.RdpAccountant(), charged).epsilon(delta)[0]
-        assert epsilon(charged, delta) == pytest.approx(whole, rel=1e-12)
-    assert epsilon((), 1e-5) == 0.0
+        assert Rule("fixed").epsilon(charged, delta) == pytest.approx(whole, rel=1e-12)
+    assert Rule("fixed").epsilon((), 1e-5) == 0.0
 
 
 @pytest.mark.parametrize("accountant", ["rdp", *slow("pld")])

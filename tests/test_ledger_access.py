@@ -17,7 +17,7 @@ from sqlalchemy import Connection, MetaData, create_engine, text
 
 from nestegg import Budget, BudgetError, Group, InputError, VerificationError, plan
 from nestegg.ledger import Ledger, Rule, schema
-from nestegg.ledger.database import checked_url, insert_rows
+from nestegg.ledger.database import checked_url
 from nestegg.ledger.log import _link, append, store_plan
 
 from .conftest import Run
@@ -83,7 +83,7 @@ def test_a_reservation_that_its_plan_does_not_know_is_noticed(url: str) -> None:
         rows = [(group, 0.5, 90.0) for group in books.state.groups]
         with ledger._database.writing() as connection:
             entry = append(connection, "reserve", run=books.state.number, round_=2, rows=rows).entry
-            insert_rows(connection, schema.charges, ((entry, *row) for row in rows))
+            schema.insert_rows(connection, schema.charges, ((entry, *row) for row in rows))
         with pytest.raises(VerificationError, match=f"entry {entry} does not charge what the plan says"):
             ledger.verify()
 

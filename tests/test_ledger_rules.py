@@ -16,8 +16,8 @@ from nestegg import Budget, Charge, Group, InputError, Plan, plan
 from nestegg.accounting import ORDERS, RdpAccountant, compose
 from nestegg.errors import BudgetError
 from nestegg.ledger import Ledger, Part, Rule
-from nestegg.ledger.rules import new_rule, rule_for_plan
 from nestegg.ledger.books import CONDITION
+from nestegg.ledger.rules import new_rule, rule_for_plan
 
 from .oracles import epsilon_from_rdp, gaussian_delta, rdp_by_quadrature
 from .test_ledger import LIFE, NAMES, begun, spend

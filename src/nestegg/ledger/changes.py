@@ -13,12 +13,11 @@ from sqlalchemy import Connection, func, select
 
 from nestegg.errors import InputError
 from nestegg.ledger.accounts import peer_account
-from nestegg.ledger.database import insert_rows
 from nestegg.ledger.history import History
-from nestegg.ledger.holders import Client, Peers, Standing, all_clients, each_client, near
+from nestegg.ledger.holders import AccountKey, Client, Peers, all_clients, each_client, near
 from nestegg.ledger.log import append, budget_row
 from nestegg.ledger.rules import SAFE, Rule, new_rule
-from nestegg.ledger.schema import budgets, clients, entries, members, withdrawals
+from nestegg.ledger.schema import budgets, clients, entries, insert_rows, members, withdrawals
 from nestegg.planning import Budget
 
 FIRST = "first budget"  # the reason of a budget for which none is needed
@@ -115,48 +114,47 @@ def other_budgets(
         InputError: a client withdrew, has spent more than that, or would get another rule, or another δ unasked.
     """
     budget_of = {client.number: (client, budget) for client, budget in wanted}
-    checked: set[tuple[Standing, Budget]] = set()
+    checked: set[tuple[AccountKey, Budget]] = set()
     history: History | None = None
-    for number, standing in each_client(connection):
+    for number, key in each_client(connection):
         if number not in budget_of:
             continue
         client, budget = budget_of[number]
-        kept = next_rule(client.name, standing, budget, rule)
-        if (Budget(standing.epsilon, standing.delta), Rule(standing.rule, standing.order)) == (budget, kept):
+        kept = next_rule(client.name, key, budget, rule)
+        if (key.budget, key.rule) == (budget, kept):
             continue
-        if standing.withdrawn is not None:
+        if key.withdrawn is not None:
             raise InputError(f"client {client.name!r} has withdrawn; its budget stays as it is.")
-        if standing.groups and (standing, budget) not in checked:
-            checked.add((standing, budget))
+        if key.groups and (key, budget) not in checked:
+            checked.add((key, budget))
             history = history or History.of(connection, place)
-            _check_spent(history, client.name, standing, budget, change_delta)
+            _check_spent(history, client.name, key, budget, change_delta)
         yield Given(client, budget, kept)
 
 
-def next_rule(client: str, before: Standing | None, budget: Budget, asked: str | None) -> Rule:
+def next_rule(client: str, before: AccountKey | None, budget: Budget, asked: str | None) -> Rule:
     """The rule of an account that gets a budget. Once its client is in a run, it never changes.
 
     Raises:
         InputError: another rule was asked for.
     """
     if before is None or not before.groups:
-        return new_rule(asked or (before.rule if before else SAFE), budget)
-    if asked not in (None, before.rule):
+        return new_rule(asked or (before.rule.name if before else SAFE), budget)
+    if asked not in (None, before.rule.name):
         raise InputError(
-            f"client {client!r}: account = {asked!r} cannot replace the rule {before.rule!r} of an account that is in "
-            "use. Open a new account under another name."
+            f"client {client!r}: account = {asked!r} cannot replace the rule {before.rule.name!r} of an account that "
+            "is in use. Open a new account under another name."
         )
-    return Rule(before.rule, before.order)
+    return before.rule
 
 
-def _check_spent(history: History, client: str, standing: Standing, budget: Budget, change_delta: bool) -> None:
+def _check_spent(history: History, client: str, key: AccountKey, budget: Budget, change_delta: bool) -> None:
     """Nobody gets a budget below what is spent, or one by which less is spent, without a word."""
-    then = standing._replace(epsilon=budget.epsilon, delta=budget.delta)
-    account = peer_account(history, Peers.of(then, 1, client))
-    if account.charges and budget.delta != standing.delta and not change_delta:
+    account, before = peer_account(history, Peers(*key._replace(budget=budget), 1, client)), key.budget.delta
+    if account.charges and budget.delta != before and not change_delta:
         raise InputError(
-            f"client {client!r}: delta = {budget.delta:g} would replace {standing.delta:g}, by which it has spent "
-            f"epsilon = {account.epsilon_at(standing.delta):.6g}, and not {account.epsilon:.6g}. If that is meant: "
+            f"client {client!r}: delta = {budget.delta:g} would replace {before:g}, by which it has spent "
+            f"epsilon = {account.epsilon_at(before):.6g}, and not {account.epsilon:.6g}. If that is meant: "
             "--change-delta, or change_delta=True."
         )
     if account.is_over:

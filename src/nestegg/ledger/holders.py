@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -17,9 +17,8 @@ from sqlalchemy import Connection, Table, func, select
 
 from nestegg.checks import suggestion
 from nestegg.errors import InputError
-from nestegg.ledger.database import CHUNK, insert_rows
 from nestegg.ledger.rules import Rule
-from nestegg.ledger.schema import budgets, clients, groups, members, spellings, withdrawals
+from nestegg.ledger.schema import CHUNK, budgets, clients, groups, insert_rows, members, spellings, withdrawals
 from nestegg.planning import Budget
 
 
@@ -76,66 +75,44 @@ def all_clients(connection: Connection, names: Sequence[str]) -> dict[str, Clien
     return known | {client.name: client for client in fresh}
 
 
-class Standing(NamedTuple):
+class AccountKey(NamedTuple):
     """All that an account depends on.
 
     Attributes:
-        epsilon: of the budget, for life.
-        delta: of the budget.
-        rule: by which it is kept.
-        order: of that rule.
+        budget: for life.
+        rule: by which the account is kept.
         groups: numbers of the groups the client is in, over all runs.
-        withdrawn: the entry by which it withdrew.
-    """
-
-    epsilon: float
-    delta: float
-    rule: str
-    order: float | None
-    groups: tuple[int, ...]
-    withdrawn: int | None
-
-
-@dataclass(frozen=True)
-class Peers:
-    """Clients that are alike.
-
-    Attributes:
-        budget: of each of them, for life.
-        rule: of their accounts.
-        groups: numbers of the groups they are in, over all runs.
-        clients: how many they are.
-        example: one of them.
-        withdrawn: the entry by which they withdrew, or None.
+        withdrawn: the entry by which it withdrew, or None.
     """
 
     budget: Budget
     rule: Rule
     groups: tuple[int, ...]
+    withdrawn: int | None
+
+
+class Peers(NamedTuple):
+    """Clients with one `AccountKey`, whose fields come first: how many they are, and one of them."""
+
+    budget: Budget
+    rule: Rule
+    groups: tuple[int, ...]
+    withdrawn: int | None
     clients: int
     example: str
-    withdrawn: int | None = None
-
-    @classmethod
-    def of(cls, standing: Standing, clients: int, example: str) -> Peers:
-        """Clients that stand alike."""
-        epsilon, delta, rule, order, taken, withdrawn = standing
-        return cls(Budget(epsilon, delta), Rule(rule, order), taken, clients, example, withdrawn)
 
 
 def find_peers(connection: Connection, run: int | None = None) -> list[Peers]:
     """The peers among all clients, or among the members of a run."""
-    counts: dict[Standing, list[int]] = {}
-    for client, standing in each_client(connection, run):
-        counts.setdefault(standing, [client, 0])[1] += 1
+    counts: dict[AccountKey, list[int]] = {}
+    for client, key in each_client(connection, run):
+        counts.setdefault(key, [client, 0])[1] += 1
     names = dict(_named(connection, [first for first, _ in counts.values()]))
-    return [
-        Peers.of(standing, count, names.get(first, f"number {first}")) for standing, (first, count) in counts.items()
-    ]
+    return [Peers(*key, count, names.get(first, f"number {first}")) for key, (first, count) in counts.items()]
 
 
-def each_client(connection: Connection, run: int | None = None) -> Iterator[tuple[int, Standing]]:
-    """Number and standing of every client, or of every member of a run, in the order of their numbers."""
+def each_client(connection: Connection, run: int | None = None) -> Iterator[tuple[int, AccountKey]]:
+    """Number and account key of every client, or of every member of a run, in the order of their numbers."""
     inside = select(members.c.client).join(groups).where(groups.c.run == run)
     gone = dict(connection.execute(select(withdrawals.c.client, withdrawals.c.entry)).all())
 
@@ -153,7 +130,12 @@ def each_client(connection: Connection, run: int | None = None) -> Iterator[tupl
             own = tuple(row[1] for row in memberships)
             member, memberships = next(taken, (None, []))
         _, _, epsilon, delta, rule, order = history[-1]
-        yield client, Standing(epsilon, delta, rule or "fixed", order, own, gone.get(client))
+        yield client, AccountKey(*_terms(epsilon, delta, rule, order), own, gone.get(client))
+
+
+@lru_cache(maxsize=4096)  # many clients have the same
+def _terms(epsilon: float, delta: float, rule: str | None, order: float | None) -> tuple[Budget, Rule]:
+    return Budget(epsilon, delta), Rule(rule or "fixed", order)
 
 
 def withdrawn_places(connection: Connection, run: int) -> list[int | None]:

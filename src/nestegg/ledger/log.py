@@ -90,8 +90,8 @@ def append(
     A run that begins is its own entry's number.
     """
     last = end(connection)
-    number = last.entry + 1
-    fields = (number, kind, _now(), number if kind == "run" else run, round_, _text(detail or {}))
+    number, now = last.entry + 1, datetime.now(UTC).isoformat(timespec="milliseconds")
+    fields = (number, kind, now, number if kind == "run" else run, round_, _text(detail or {}))
     link = _link(last.hash, fields, rows)
     connection.execute(insert(entries).values((*fields, link)))
     connection.execute(update(head).values(entry=number, hash=link))
@@ -114,14 +114,7 @@ def walk(connection: Connection, after: Position, place: str) -> Iterator[Entry]
     )
     given = _Rows(
         connection.execute(
-            select(
-                budgets.c.entry,
-                clients.c.name,
-                budgets.c.epsilon,
-                budgets.c.delta,
-                budgets.c.rule,
-                budgets.c.renyi_order,
-            )
+            select(budgets.c.entry, clients.c.name, *budgets.c["epsilon", "delta", "rule", "renyi_order"])
             .join(clients)
             .where(budgets.c.entry > after.entry)
             .order_by(budgets.c.entry, budgets.c.client)
@@ -237,7 +230,3 @@ def _link(previous: str, fields: tuple[Any, ...], rows: Iterable[tuple[Any, ...]
     for row in rows:
         digest.update(f"{_text(row)}\n".encode())
     return digest.hexdigest()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

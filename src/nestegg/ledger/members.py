@@ -24,7 +24,7 @@ class Members:
 
     def __init__(self, connection: Connection, place: str, run: str) -> None:
         self._history = History.of(connection, place)
-        state = self._history.run_named(run)
+        state = next((one for one in self._history.runs.values() if one.name == run), None)
         if state is None:
             raise InputError(f"{place} knows no run {run!r}.")
         self._number = state.number

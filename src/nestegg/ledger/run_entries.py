@@ -9,13 +9,17 @@ from sqlalchemy import Connection, func, select
 
 from nestegg.errors import InputError
 from nestegg.ledger.changes import Given
-from nestegg.ledger.database import insert_rows
 from nestegg.ledger.history import RunState
 from nestegg.ledger.holders import Client
 from nestegg.ledger.log import append, membership_rows, store_plan
 from nestegg.ledger.rules import SAFE, Rule, new_rule, rule_for_plan
-from nestegg.ledger.schema import budgets, charges, entries, groups, members, runs, withdrawals
-from nestegg.planning import Budget, GroupPlan, Plan, check_plan
+from nestegg.ledger.schema import budgets, charges, entries, groups, insert_rows, members, runs, withdrawals
+from nestegg.planning import Budget, Plan, check_plan
+
+
+def is_known(connection: Connection, run: str) -> bool:
+    """Whether a run of this name has begun."""
+    return connection.execute(select(runs.c.run).where(runs.c.name == run)).first() is not None
 
 
 def check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:
@@ -29,11 +33,6 @@ def check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:
         raise InputError(f"members has {len(set(members_))} different clients; the plan is for {plan.clients}.")
 
 
-def rows_of(plan: Plan) -> list[GroupPlan]:
-    """The group of every member, in their order."""
-    return [row for row in plan.groups for _ in range(row.group.clients)]
-
-
 def brought(
     connection: Connection, plan: Plan, joining: Sequence[Client], unknown: Sequence[Budget] | None, rule: str | None
 ) -> list[Given]:
@@ -44,7 +43,8 @@ def brought(
         return []
     if unknown is None:
         raise InputError(f"client {joining[missing[0]].name!r} has no lifetime budget in the ledger.")
-    rows, rules, given = rows_of(plan), dict[tuple[str, Budget], Rule](), []
+    rows = [row for row in plan.groups for _ in range(row.group.clients)]
+    rules, given = dict[tuple[str, Budget], Rule](), []
     for i in missing:
         key, budget = (rows[i].group.name, unknown[i]), unknown[i]
         if key not in rules:
@@ -70,7 +70,8 @@ def check_members(connection: Connection, plan: Plan, joining: Sequence[Client])
 
 
 def write_run(connection: Connection, name: str, plan: Plan, joining: Sequence[Client], note: str | None) -> None:
-    """A run with its groups and its members, as one entry."""
+    """A run with its plan, its groups and its members, as one entry."""
+    store_plan(connection, plan)
     last = connection.execute(select(func.max(groups.c.group))).scalar() or 0
     named = [(last + i, row.group.name) for i, row in enumerate(plan.groups, 1)]
     group = [last + i for i, row in enumerate(plan.groups, 1) for _ in range(row.group.clients)]
