@@ -209,6 +209,20 @@ def test_a_planner_knows_the_unit_of_clip_norms() -> None:
         plan(GROUPS, 3, method=Spy(), clip_scale=[0.1])
 
 
+def test_a_planner_does_not_learn_names() -> None:
+    seen: list[Any] = []
+
+    class Spy(type(own("Steps"))):  # type: ignore[misc]
+        def schedule(self, setting: Any) -> Any:
+            seen.extend(setting.groups)
+            return super().schedule(setting)
+
+    Spy.__qualname__ = "Spy"
+    made = plan([Group("all", ["ada", "bob"], Budget(4.0))], 3, method=Spy())
+    assert [group.members for group in seen] == [()]
+    assert made.groups[0].group.members == ("ada", "bob")
+
+
 def test_a_plan_file_needs_nothing_of_the_planner(tmp_path: Path) -> None:
     made = made_by("Ramp", low=0.3)
     save_plan(made, tmp_path / "plan.json")

@@ -17,3 +17,12 @@ class VerificationError(RuntimeError):
 
 class StoppedError(RuntimeError):
     """A run stopped half-way and can be resumed; the message says how."""
+
+
+def reason(error: BaseException) -> str:
+    """Return what kind of error it is and the first line of what it says, for a sentence about somebody's own code.
+
+    >>> reason(RuntimeError("no idea."))
+    'RuntimeError: no idea'
+    """
+    return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": .")

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from nestegg.errors import InputError
+from nestegg.errors import InputError, reason
 
 _FORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -45,8 +45,7 @@ def load_object(field: str, text: str, folder: Path | str | None = None) -> Call
     try:
         found: Any = import_module(module_name)
     except (Exception, SystemExit) as error:  # a module of somebody else may do anything
-        reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": .")
-        raise InputError(f"{field} = {text!r} cannot be imported: {reason}.") from error
+        raise InputError(f"{field} = {text!r} cannot be imported: {reason(error)}.") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise InputError(f"{field} = {text!r}: the module {module_name!r} has no {name!r}.")

@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from nestegg.accounting import MAX_NOISE, MIN_NOISE, ORDERS, Accountant, Array
+from nestegg.accounting import ORDERS, Accountant
 from nestegg.checks import one_of, positive
 from nestegg.errors import InputError
 from nestegg.planning.accounts import check_accountant, planning_accountants
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
 from nestegg.planning.consistency import MAX_CLIP_NORM
+from nestegg.planning.outside import checked_schedule
 from nestegg.planning.parameters import parameters_of
 from nestegg.planning.plan import ACCOUNTANTS, GroupPlan, Plan, harmonic_mean
 from nestegg.planning.planners import Planner, SpendAsYouGo
 from nestegg.planning.registry import Method, method_of
-from nestegg.planning.schedule import Schedule, in_batches, with_noise
+from nestegg.planning.schedule import Schedule
 from nestegg.planning.setting import Setting
 
 
@@ -87,14 +88,16 @@ def planned(
     rounds, spending_rate = int(rounds), float(spending_rate)
     members = _members(how, groups, rounds, spending_rate)
     setting = Setting(
-        groups=members,
+        groups=tuple(replace(group, members=()) for group in members),  # names are no part of what is public
         rounds=rounds,
         spending_rate=spending_rate,
         accountants=_accountants(accountant, members, rounds, spending_rate) if how.is_private else (),
         clip_norm=float(clip_norm) if how.is_private else np.inf,
         clip_scale=_scale(clip_scale, rounds),
     )
-    return _assembled(how, setting, accountant, _schedule(how, setting))
+    made = _assembled(how, setting, accountant, _schedule(how, setting))
+    rows = (replace(row, group=group) for row, group in zip(made.groups, members, strict=True))
+    return replace(made, groups=tuple(rows))
 
 
 def _members(how: Method, groups: Sequence[Group], rounds: int, spending_rate: float) -> tuple[Group, ...]:
@@ -114,46 +117,7 @@ def _schedule(how: Method, setting: Setting) -> Schedule:
         return made
     # Histories differ: everybody takes the noise of whoever needs the most.
     noise = np.broadcast_to(made.noise_multiplier.max(axis=0), made.noise_multiplier.shape)
-    return _with_noise(setting, made.sampling_rate, noise)
-
-
-def checked_schedule(name: str, planner: Planner, setting: Setting) -> Schedule:
-    """Return the schedule of a planner that is not ours, with what is spent by it, if nobody would be over budget.
-
-    Raises:
-        InputError: the planner failed, or what it returned is not a schedule that keeps everybody within budget; the
-            sentence names the planner, the group, the round and the value.
-    """
-    try:
-        made = planner.schedule(setting)
-        rates, noise = (np.array(rows, np.float64) for rows in (made.sampling_rate, made.noise_multiplier))
-    except Exception as error:  # code of somebody else may raise anything
-        said = (
-            str(error)
-            if isinstance(error, InputError)
-            else f"schedule(setting) failed, {type(error).__name__}: {error}"
-        )
-        raise InputError(f"{name}: {said.rstrip('.')}.") from error
-    for field, rows, low, high in (
-        ("sampling_rate", rates, 0.0, 1.0),
-        ("noise_multiplier", noise, MIN_NOISE, MAX_NOISE),
-    ):
-        if rows.shape != setting.shape:
-            raise InputError(
-                f"{name}: {field} has the shape {rows.shape}; it must have a row for each of the {setting.shape[0]} "
-                f"groups and a column for each of the {setting.rounds} rounds."
-            )
-        sound = (rows >= low) & (rows <= high) & (rows > 0.0)  # NaN is neither
-        least = "above 0" if low == 0.0 else f"at least {low:g}"
-        _demand(name, setting, field, rows, sound, f"must be {least} and at most {high:g}")
-    try:
-        made = _with_noise(setting, rates, noise)
-    except InputError as error:  # rates that the accountant does not know
-        raise InputError(f"{name}: {error}") from None
-    assert made.epsilon_spent is not None
-    within = made.epsilon_spent <= setting.budgets[:, None]
-    _demand(name, setting, "epsilon spent", made.epsilon_spent, within, "is over the group's budget")
-    return made
+    return Schedule(made.sampling_rate, noise, setting.spent_by(made.sampling_rate, noise))
 
 
 def _assembled(how: Method, setting: Setting, accountant: str | Accountant[Any], made: Schedule) -> Plan:
@@ -201,27 +165,3 @@ def _scale(clip_scale: Sequence[float] | None, rounds: int) -> tuple[float, ...]
             f"clip_scale has {len(clip_scale)} numbers; there must be one for each of the {rounds} rounds."
         )
     return tuple(positive("clip_scale", factor) for factor in clip_scale)
-
-
-def _with_noise(setting: Setting, rates: Array, noise: Array) -> Schedule:
-    return in_batches(
-        setting.groups, setting.accountants, lambda batch: with_noise(batch, rates[batch.rows], noise[batch.rows])
-    )
-
-
-def _demand(
-    name: str,
-    setting: Setting,
-    field: str,
-    rows: Array,
-    holds: np.ndarray[tuple[int, ...], np.dtype[np.bool_]],
-    what: str,
-) -> None:
-    """The first number that is not as it must be, in a sentence."""
-    if not holds.all():
-        i, t = (int(place) for place in np.argwhere(~holds)[0])
-        group = setting.groups[i]
-        budget = f", {group.budget.epsilon:g}" if what.endswith("budget") else ""
-        raise InputError(
-            f"{name}: group {group.name!r}, round {t + 1}: {field} = {float(rows[i, t])!r} {what}{budget}."
-        )

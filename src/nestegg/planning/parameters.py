@@ -10,7 +10,7 @@ from typing import Any, cast, get_type_hints
 from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from nestegg.checks import suggestion
-from nestegg.errors import InputError
+from nestegg.errors import InputError, reason
 from nestegg.named import is_named
 from nestegg.planning.planners import Planner
 
@@ -68,9 +68,10 @@ def planner_with(field: str, kind: Any, parameters: Mapping[str, Any]) -> Planne
     typed = {name: _typed(f"{field}.{name}", hints.get(name, Any), value) for name, value in parameters.items()}
     try:
         return cast(Planner, kind(**typed))
+    except InputError as error:
+        raise InputError(f"{field}: {error}") from None
     except Exception as error:  # a planner that checks its own parameters may say so in any way
-        said = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}."
-        raise InputError(f"{field}: {said}") from None
+        raise InputError(f"{field}: {reason(error)}.") from error
 
 
 def _typed(field: str, hint: Any, value: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from nestegg.accounting import Accountant, Array, Charge, renyi_account
 from nestegg.checks import one_of, whole
-from nestegg.errors import InputError
+from nestegg.errors import InputError, reason
 from nestegg.named import load_object
 from nestegg.planning.budget import Budget, Group, checked_charges
 from nestegg.planning.consistency import clip_norms
@@ -148,7 +148,7 @@ def _rest(plan: Plan, planner: Planner, after: int, row: GroupPlan) -> Planner:
     try:
         rest: Planner = go_on(after, row)
     except Exception as error:  # code of somebody else may raise anything
-        raise InputError(f"{plan.method}: rest(after, row) failed, {type(error).__name__}: {error}.") from error
+        raise InputError(f"{plan.method}: rest(after, row) failed, {reason(error)}.") from error
     if not callable(getattr(rest, "schedule", None)):
         raise InputError(f"{plan.method}: rest(after, row) returned {rest!r}; it must return a planner.")
     return rest

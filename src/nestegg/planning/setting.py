@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from nestegg.accounting import Accountant, Array
 from nestegg.errors import InputError
 from nestegg.planning.budget import Group
-from nestegg.planning.schedule import Schedule, calibrated, in_batches, stitched
+from nestegg.planning.schedule import Schedule, calibrated, in_batches, stitched, with_noise
 
 MAX_RATIO = 1e4
 
@@ -80,6 +80,14 @@ class Setting:
             alike.setdefault(q[i].tobytes() + relative[i].tobytes(), []).append(i)
         places = [np.array(rows) for rows in alike.values()]
         return stitched(places, [self.only(rows)._alike(q[rows[0]], relative[rows[0]]) for rows in places])
+
+    def spent_by(self, rates: Array, noise: Array) -> Array:
+        """Return every group's ε after every round by given rates and noise, with what it has already spent."""
+        made = in_batches(
+            self.groups, self.accountants, lambda batch: with_noise(batch, rates[batch.rows], noise[batch.rows])
+        )
+        assert made.epsilon_spent is not None
+        return made.epsilon_spent
 
     def only(self, rows: Sequence[int] | NDArray[np.intp]) -> Setting:
         """Return the setting of some of the groups, by their places."""
