@@ -59,7 +59,12 @@ def make_plan(rounds: int = ROUNDS, **changes: Any) -> nestegg.Plan:
 
 
 def make_federation(
-    plan: nestegg.Plan | None = None, *, reproducible: bool = True, shift: float = 0.0, epochs: int = 1, seed: int = 3
+    plan: nestegg.Plan | None = None,
+    *,
+    reproducible: bool = True,
+    shift: float = 0.0,
+    seed: int = 3,
+    **local: Any,
 ) -> Federation:
     torch.manual_seed(seed)
     model, data = Slope(), make_data(shift)
@@ -68,7 +73,7 @@ def make_federation(
         plan or make_plan(),
         model,
         data,
-        local=LocalTraining(epochs, 4, 0.1),
+        local=LocalTraining(**{"epochs": 1, "batch_size": 4, **local}),
         mechanics=Mechanics(randomness=Randomness(seed, reproducible)),
         test=test,
         performance=Performance(workers=1),

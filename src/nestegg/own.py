@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from nestegg.config import Config, is_own
 from nestegg.errors import InputError
+from nestegg.extras import needs
 from nestegg.named import called, is_named, load_object
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class OwnClients:
 
 def load_data(config: Config) -> Dataset | OwnClients:
     """Load what a configuration trains on: data to be divided among clients, or clients with data of their own."""
+    needs("the data of a federation", "train")
     from nestegg.data import Dataset, load_dataset
 
     federation = config.federation
