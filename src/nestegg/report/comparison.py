@@ -15,7 +15,7 @@ from nestegg.files import write_atomically
 from nestegg.planning import COMPARED
 from nestegg.report.charts import Picture, comparison_chart, method_colours, save_charts
 from nestegg.report.frame import Part, facts, make_page
-from nestegg.report.tables import as_csv, as_html
+from nestegg.report.markup import as_csv, as_html
 
 HEADS = ("method", "mean", "± std", "gap to FedAvg", "seeds")
 
