@@ -156,6 +156,7 @@ class Task:
             "final_accuracy": last.get("accuracy"),
             "final_loss": last.get("loss"),
             **({"final_metrics": last["metrics"]} if "metrics" in last else {}),
+            **{name: last[name] for name in ("simulation_only_group_accuracy",) if name in last},
             "run": run.run,
             "groups": [
                 {"name": group.name, "clients": group.clients, **standing_of(run.run, accounts.get(group.name))}
