@@ -165,6 +165,8 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"optimizer": partial(torch.optim.AdamW, weight_decay=0.2)}, "", r"AdamW\(weight_decay=0\.2\)' is not what"),
         ({"schedule": [0.4, 0.3, 0.2, 0.2]}, "", r"rates = \[.*\] is not what the run in"),
         ({"plan": make_plan(method="idp-fedavg")}, "", "plan .* is not a plan of the run in"),
+        ({"names": NAMES[::-1]}, "", "clients are not those of the run in .*: they are in another order"),
+        ({"names": ["zoo", *NAMES[1:]]}, "", "1 are missing, such as 'farm 0' and 1 are new, such as 'zoo'"),
         ({"shift": 0.5}, "", "the data or the initial model is not what the run in .* began with"),
     ],
 )
@@ -190,6 +192,10 @@ def test_folders_that_do_not_fit(run: Run, whole: Path, stopped: Path, tmp_path:
     folder = shutil.copytree(stopped, tmp_path / "run")
     with RunFolder(folder).locked(), pytest.raises(InputError, match="is in use"):
         nestegg.run(make_federation(optimizer=OPTIMIZER, schedule=CURVE), folder, resume=True)
+    described = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**described, "values": {}}))
+    with pytest.raises(InputError, match=r"run\.json is damaged: values has no 'mechanics\.randomness\.seed'"):
+        nestegg.run(make_federation(), folder, resume=True)
     (folder / "run.json").write_text("{}")
     with pytest.raises(InputError, match=r"run\.json: format is missing"):
         nestegg.run(make_federation(), folder, resume=True)

@@ -132,6 +132,9 @@ def dataset_of(config: Config) -> str:
     return Path(dataset).name if is_parquet(dataset) else dataset
 
 
+_NEEDED = ("mechanics.randomness.seed", "mechanics.randomness.reproducible", "mechanics.colluders")
+
+
 class RunRecord(Section):
     """What run.json says of a run that was started from Python.
 
@@ -183,6 +186,8 @@ def read_record(folder: Path) -> RunRecord:
     record = read(RunRecord, _read_json(folder / RUN), str(folder / RUN))
     if record.format != FORMAT:
         raise InputError(f"{folder / RUN}: format = {record.format!r} must be {FORMAT!r}.")
+    if missing := [name for name in _NEEDED if name not in record.values]:
+        raise InputError(f"{folder / RUN} is damaged: values has no {missing[0]!r}.")
     return record
 
 
