@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,34 +42,40 @@ class Slope(nn.Module):
         return outputs
 
 
-def make_data(shift: float = 0.0) -> dict[str, tuple[Tensor, Tensor]]:
+def make_data(shift: float = 0.0, names: Sequence[str] = NAMES) -> dict[str, tuple[Tensor, Tensor]]:
     generator = torch.Generator().manual_seed(7)
     data = {}
-    for name in NAMES:
+    for name in names:
         x = torch.randn(12, 3, generator=generator)
         data[name] = (x + shift, (x.sum(1) > 0).long())
     return data
 
 
-def make_plan(rounds: int = ROUNDS, **changes: Any) -> nestegg.Plan:
+def make_plan(rounds: int = ROUNDS, names: Sequence[str] = NAMES, **changes: Any) -> nestegg.Plan:
     groups = [
-        Group("strict", 4, Budget(8.0), saving_rate=0.5, members=tuple(NAMES[:4])),
-        Group("open", 4, Budget(20.0), saving_rate=0.5, members=tuple(NAMES[4:])),
+        Group("strict", 4, Budget(8.0), saving_rate=0.5, members=tuple(names[:4])),
+        Group("open", 4, Budget(20.0), saving_rate=0.5, members=tuple(names[4:])),
     ]
     return nestegg.plan(groups, rounds, clip_norm=2.0, **changes)
 
 
 def make_federation(
-    plan: nestegg.Plan | None = None, *, reproducible: bool = True, shift: float = 0.0, epochs: int = 1, seed: int = 3
+    plan: nestegg.Plan | None = None,
+    *,
+    reproducible: bool = True,
+    shift: float = 0.0,
+    seed: int = 3,
+    names: Sequence[str] = NAMES,
+    **local: Any,
 ) -> Federation:
     torch.manual_seed(seed)
-    model, data = Slope(), make_data(shift)
+    model, data = Slope(), make_data(shift, names)
     test = make_data()["farm 0"]
     return Federation(
-        plan or make_plan(),
+        plan or make_plan(names=names),
         model,
         data,
-        local=LocalTraining(epochs, 4, 0.1),
+        local=LocalTraining(**{"epochs": 1, "batch_size": 4, **local}),
         mechanics=Mechanics(randomness=Randomness(seed, reproducible)),
         test=test,
         performance=Performance(workers=1),

@@ -309,6 +309,8 @@ MISTAKES = [
     (('clients"', 'clients"\nclient_column = "who"'), "federation.client_column = 'who' belongs to a Parquet file"),
     (("MODULE:clients", "MODULE:numbers"), "targets that are no whole numbers; give a loss of your own"),
     (("MODULE:clients", "MODULE:whole"), "federation.clients is missing"),
+    (('MODULE:clients"', 'MODULE:whole"\nclasses = 5'), "federation.classes = 5 must be that of the dataset, 2."),
+    (('clients"', 'clients"\nsamples_per_client = 2'), "samples_per_client is for data that is divided"),
     (("MODULE:model", "MODULE:broken"), "model.name = 'MODULE:broken' raised LookupError: no such table."),
     (("MODULE:model", "MODULE:nothing"), "model.name = 'MODULE:nothing' returned a dict; it must return a torch mod"),
     (("rounds = 3", 'rounds = 3\nloss = "MODULE:nope"'), "training.loss = 'MODULE:nope'"),

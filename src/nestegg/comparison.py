@@ -15,7 +15,7 @@ import numpy as np
 
 from nestegg.checks import whole
 from nestegg.config import Config, changed, check_config
-from nestegg.description import of_config
+from nestegg.description import dataset_of, of_config
 from nestegg.errors import InputError, StoppedError
 from nestegg.planning import COMPARED, Plan, known_method
 from nestegg.processes import as_done
@@ -147,7 +147,7 @@ class Comparison(Grid):
         with _stopping("the same command with --resume goes on"):
             for number, final in as_done(_finished, todo, jobs):
                 on_run(*missing[number], final)
-        return self.results(self.config.federation.dataset)
+        return self.results(dataset_of(self.config))
 
     def _check(self, name: str) -> None:
         simulation, described = new_simulation(variant(self.config, name, self.seeds[0]), "")

@@ -14,6 +14,7 @@ from nestegg.named import is_named
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
+SAMPLES = "federation.samples_per_client is for data that is divided among clients; here they have their own."
 NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
 # Words that training knows, which takes torch to import; a test keeps them equal.
 CHOICES = {
@@ -259,6 +260,4 @@ def _check_own(federation: Federation) -> None:
         if not is_own(federation.dataset):
             raise InputError(f"federation.classes = {federation.classes} belongs to data of one's own.")
     if is_parquet(federation.dataset) and federation.samples_per_client is not None:
-        raise InputError(
-            "federation.samples_per_client is for data that is divided among clients; theirs is their own."
-        )
+        raise InputError(SAMPLES)

@@ -11,7 +11,7 @@ from typing import Any
 
 import tomli_w
 
-from nestegg.config import Config, load_config, own_ledger, to_toml
+from nestegg.config import Config, is_parquet, load_config, own_ledger, to_toml
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.identity import config_digest
@@ -115,7 +115,7 @@ def of_config(config: Config, members: Callable[[], Members] | None = None) -> D
         identity=config_digest(config),
         run=config.ledger.run or "",
         ledger=config.ledger.url,
-        dataset=config.federation.dataset,
+        dataset=dataset_of(config),
         model=config.model.name,
         seed=config.training.seed,
         reproducible=config.training.reproducible,
@@ -124,6 +124,15 @@ def of_config(config: Config, members: Callable[[], Members] | None = None) -> D
         go_on="nestegg run --resume {folder}",
         members=members or named,
     )
+
+
+def dataset_of(config: Config) -> str:
+    """Return how people call the data of a configuration: a file by its name, wherever it lies."""
+    dataset = config.federation.dataset
+    return Path(dataset).name if is_parquet(dataset) else dataset
+
+
+_NEEDED = ("mechanics.randomness.seed", "mechanics.randomness.reproducible", "mechanics.colluders")
 
 
 class RunRecord(Section):
@@ -177,6 +186,8 @@ def read_record(folder: Path) -> RunRecord:
     record = read(RunRecord, _read_json(folder / RUN), str(folder / RUN))
     if record.format != FORMAT:
         raise InputError(f"{folder / RUN}: format = {record.format!r} must be {FORMAT!r}.")
+    if missing := [name for name in _NEEDED if name not in record.values]:
+        raise InputError(f"{folder / RUN} is damaged: values has no {missing[0]!r}.")
     return record
 
 

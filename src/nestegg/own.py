@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestegg.config import Config, is_own
+from nestegg.config import SAMPLES, Config, is_own
 from nestegg.errors import InputError
+from nestegg.extras import needs
 from nestegg.named import called, is_named, load_object
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class OwnClients:
 
 def load_data(config: Config) -> Dataset | OwnClients:
     """Load what a configuration trains on: data to be divided among clients, or clients with data of their own."""
+    needs("the data of a federation", "train")
     from nestegg.data import Dataset, load_dataset
 
     federation = config.federation
@@ -61,7 +63,11 @@ def load_data(config: Config) -> Dataset | OwnClients:
         return _from_parquet(config)
     made = called("federation.dataset", federation.dataset, config.code)
     if isinstance(made, Dataset):
+        if federation.classes not in (None, made.classes):
+            raise InputError(f"federation.classes = {federation.classes} must be that of the dataset, {made.classes}.")
         return _checked(federation.dataset, made)
+    if federation.samples_per_client is not None:
+        raise InputError(SAMPLES)
     clients, test = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     return OwnClients(_as_source(federation.dataset, clients), pair := _as_test(test), _classes(config, pair))
 

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from logging import NullHandler, getLogger
 from multiprocessing import active_children, get_context, parent_process
 from threading import Thread
 from typing import TypeVar
@@ -52,6 +53,7 @@ def as_done(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) ->
 def _prepare() -> None:
     """Give a process of the pool one core, memory that is used again, and no last words when it is interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    getLogger("nestegg").addHandler(NullHandler())  # where many run at once, nobody could tell who says what
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     keep_memory()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ def values_of(federation: Federation, version: str) -> dict[str, Any]:
         "layout": hashlib.sha256(json.dumps(shapes).encode()).hexdigest(),
         "weights": hashlib.sha256(first.numpy().tobytes()).hexdigest(),
         "version": version,
+        "rates": list(federation.rates),
         **_settings(federation.local, federation.mechanics, federation.performance),
     }
 
@@ -84,10 +86,18 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
         return {key: plain for part in parts for key, plain in part.items()}
     if value is None or isinstance(value, str | int | float):
         return {name: value}
-    if isinstance(value, Sequence):
-        return {name: [float(number) for number in value]}
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return {name: f"{named.__module__}.{named.__qualname__}"}
+    if callable(value):
+        return {name: _name_of(value)}
+    return {name: [float(number) for number in value]}  # a curve of learning rates
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    """Return how a function, or what it is partially applied to, is called."""
+    if isinstance(function, partial):
+        given = [*map(repr, function.args), *(f"{key}={value!r}" for key, value in sorted(function.keywords.items()))]
+        return f"{_name_of(function.func)}({', '.join(given)})"
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
 
 
 def _difference(kept: Sequence[str], now: Sequence[str]) -> str:
@@ -100,8 +110,9 @@ def _difference(kept: Sequence[str], now: Sequence[str]) -> str:
 
 def _url(ledger: str | Path | None) -> str | None:
     """Return a ledger as a URL that means the same from every folder."""
-    if isinstance(ledger, Path):
-        return f"{_FILE_URL}{ledger.resolve()}"
-    if ledger is not None and ledger.startswith(_FILE_URL):
-        return f"{_FILE_URL}{Path(ledger.removeprefix(_FILE_URL)).resolve()}"
-    return ledger
+    if ledger is None:
+        return None
+    if not isinstance(ledger, str | Path):
+        raise InputError(f"ledger = {ledger!r} must be a URL, such as 'sqlite:///ledger.db', or a file.")
+    file = str(ledger).removeprefix(_FILE_URL)
+    return str(ledger) if "://" in file else f"{_FILE_URL}{Path(file).resolve()}"
