@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
-from nestegg.config import PLANNER_KEYS, Config, GroupTable, Privacy, changed, is_own, reads
+from nestegg.config import Config, GroupTable, Privacy, changed, is_own
 from nestegg.curves import CURVES
 from nestegg.errors import InputError
+from nestegg.method_keys import PLANNER_KEYS, reads
 from nestegg.named import load_object
 from nestegg.own import own_names
 from nestegg.planning import (
@@ -26,7 +27,8 @@ from nestegg.planning import (
     plan,
     split_clients,
 )
-from nestegg.planning.clients import ClientBudgets, bucket, read_clients
+from nestegg.planning.clients import ClientBudgets, read_clients
+from nestegg.planning.levels import bucket
 from nestegg.planning.parameters import planner_with
 
 BUDGETS = ("individual", "smallest")
@@ -55,30 +57,30 @@ def make_roster(config: Config, names: Sequence[str] | None = None) -> Roster:
 
     Args:
         config: what describes them.
-        names: of the clients in their own data, where that is open already.
+        names: of the clients in their own data, where that is open already; empty if data is divided among clients.
     """
     if names is None:
         names = own_names(config)
-    if names is not None:
+    if names:
         config = _counted(config, names)
     groups, file = _read_groups(config)
     if file is None:
         own = [table.epsilon for table, count in _with_counts(config) for _ in range(count)]
-        clients = _default_names(len(own)) if names is None else _permuted(names, config.training.seed)
+        clients = _permuted(names, config.training.seed) if names else _default_names(len(own))
         return Roster(groups, clients, _budgets(own, config))
     budgets, member = file
     order = member.argsort(kind="stable")
     clients = tuple(budgets.client[i] for i in order)
-    if names is not None:
+    if names:
         clients = tuple(names[i] for i in _joined(clients, names))
     return Roster(groups, clients, _budgets(budgets.epsilon[order].tolist(), config))
 
 
-def make_plan(config: Config) -> Plan:
-    """The plan that a configuration describes."""
+def make_plan(config: Config, groups: Sequence[Group] | None = None) -> Plan:
+    """The plan that a configuration describes, for the groups that it describes."""
     privacy = config.privacy
     return plan(
-        make_groups(config),
+        make_groups(config) if groups is None else groups,
         config.training.rounds,
         method=_method(config),
         accountant=privacy.accountant,

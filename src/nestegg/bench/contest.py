@@ -26,11 +26,11 @@ Say = Callable[[str], None]
 
 @dataclass
 class Entry:
-    """How a simulator did at its best setting.
+    """How a simulator did in its best mode.
 
     Attributes:
         name: of the simulator.
-        setting: the best.
+        setting: its best mode.
         version: of its package.
         memory: most bytes that its processes held together in a round.
         difference: of its result from ours, as a share of the round's update.
@@ -52,7 +52,7 @@ class Entry:
 
 @dataclass
 class Contest:
-    """The outcome on one piece of work.
+    """What simulators did on one piece of work.
 
     Attributes:
         work: its name.
@@ -83,7 +83,7 @@ def contest(
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         work = Path(folder)
         write_work(made, work, rounds, data)
-        outcome = Contest(name, made.what, round_operations(work))
+        done = Contest(name, made.what, round_operations(work))
         runners: list[tuple[Entry, Process]] = []
         ours: NDArray[np.float32] | None = None
         for simulator in field_:
@@ -95,14 +95,14 @@ def contest(
             except InputError as error:
                 if ours is None:
                     raise
-                outcome.missing[simulator.name] = str(error)
+                done.missing[simulator.name] = str(error)
                 continue
             ours = process.result(1, work) if ours is None else ours
             runners.append((entry, process))
         limits = {}
         for precision in ("fp32", *(["bf16"] if any("bf16" in entry.name for entry, _ in runners) else [])):
             limit = multiplication(cores(), precision)
-            limits[precision] = stack.enter_context(Process(limit, limit.settings[0], python_of(limit, cache), work))
+            limits[precision] = stack.enter_context(Process(limit, limit.modes[0], python_of(limit, cache), work))
             limits[precision].round(1)
         rates: dict[str, list[float]] = {precision: [] for precision in limits}
         for t in range(1, rounds + 1):
@@ -113,13 +113,13 @@ def contest(
                 except InputError as error:
                     if entry is runners[0][0]:
                         raise
-                    outcome.missing[entry.name] = str(error)
+                    done.missing[entry.name] = str(error)
                     runners.remove((entry, process))
             for precision, process in limits.items():
                 rates[precision].append(process.facts["operations"] / process.round(t))
-        outcome.entries = [entry for entry, _ in runners]
-        outcome.rate = {precision: median(values) for precision, values in rates.items()}
-    return outcome
+        done.entries = [entry for entry, _ in runners]
+        done.rate = {precision: median(values) for precision, values in rates.items()}
+    return done
 
 
 def _best(
@@ -130,28 +130,28 @@ def _best(
     tolerance: float,
     stack: ExitStack,
 ) -> tuple[Entry, Process]:
-    """A simulator at its best setting, warm, and checked to give our result. The stack stops all that is started.
+    """A simulator in its best mode, warm, and checked to give our result. The stack stops all that is started.
 
     Raises:
-        InputError: it does not work, or gives another result, at any setting.
+        InputError: it does not work, or gives another result, in any mode.
     """
     working: list[tuple[float, Entry, Process]] = []
-    failure = InputError(f"{simulator.name} has no settings.")
-    for setting in simulator.settings:
+    failure = InputError(f"{simulator.name} has no modes.")
+    for mode in simulator.modes:
         try:
-            process = stack.enter_context(Process(simulator, setting, python, work))
+            process = stack.enter_context(Process(simulator, mode, python, work))
             result = process.result(1, work)
             expected = result if ours is None else ours
             update = np.linalg.norm(expected - np.load(work / "start.npy"))
             difference = float(np.linalg.norm(result - expected) / update)
             if not difference <= tolerance * simulator.loose:
-                raise InputError(f"{simulator.name} ({setting.name}) gives another result, {difference:.1%} away.")
+                raise InputError(f"{simulator.name} ({mode.name}) gives another result, {difference:.1%} away.")
             memory = process.peak_memory(1)
             seconds = min(process.round(1), process.round(1))
         except InputError as error:
             failure = error
             continue
-        entry = Entry(simulator.name, setting.name, str(process.facts["version"]), memory, difference)
+        entry = Entry(simulator.name, mode.name, str(process.facts["version"]), memory, difference)
         working.append((seconds, entry, process))
     if not working:
         raise failure

@@ -16,7 +16,7 @@ from nestegg.bench.works import Recipe, random_clients, write_work
 from nestegg.files import write_atomically
 from nestegg.networks import HIDDEN
 from nestegg.report.charts import PALETTE, save_charts
-from nestegg.report.tables import as_csv
+from nestegg.report.markup import as_csv
 from nestegg.training import LocalTraining
 
 _ROUNDS = 5
@@ -63,13 +63,13 @@ def growth(cache: Path, say: Say = lambda _: None) -> Iterator[Point]:
             say(f"{varied}: {value:,} …")
             with tempfile.TemporaryDirectory() as folder:
                 write_work(made, Path(folder), _ROUNDS)
-                with Process(ours, ours.settings[0], python_of(ours, cache), Path(folder)) as process:
+                with Process(ours, ours.modes[0], python_of(ours, cache), Path(folder)) as process:
                     memory = process.peak_memory(1)
                     seconds = median(process.round(t) for t in range(1, _ROUNDS + 1))
             yield Point(varied, value, seconds, memory / 1e6)
     with tempfile.TemporaryDirectory() as folder:
         write_work(_digits_like(1_000, 100), Path(folder), ROUNDS[-1])
-        with Process(ours, ours.settings[0], python_of(ours, cache), Path(folder)) as process:
+        with Process(ours, ours.modes[0], python_of(ours, cache), Path(folder)) as process:
             process.round(1)
             passed = 0.0
             for t in range(1, ROUNDS[-1] + 1):

@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from nestegg.bench.outcome import machine
+from nestegg.bench.machine import machine
 from nestegg.bench.works import random_clients
 from nestegg.files import write_atomically
 from nestegg.mechanism import Layout
 from nestegg.randomness import Randomness
-from nestegg.report.tables import as_markdown
+from nestegg.report.markup import as_markdown
 from nestegg.training import kernel
 from nestegg.training.clients import ClientsInMemory
 from nestegg.training.dense import DenseEngine
@@ -58,7 +58,7 @@ SHAPES = (
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Timing:
     """The least processor time of one epoch of all clients, by engine: `loop`, and instruction sets."""
 
     shape: Shape
@@ -77,7 +77,7 @@ def columns() -> tuple[str, ...]:
     return ("network", "clients × samples", "batch", "loop", *kernel.instruction_sets())
 
 
-def compare_kernels(shapes: Sequence[Shape]) -> Iterator[Comparison]:
+def compare_kernels(shapes: Sequence[Shape]) -> Iterator[Timing]:
     """Time every engine on every shape, in turns, so that all see the same machine."""
     for shape in shapes:
         layers = [layer for pair in pairwise(shape.units) for layer in (nn.Linear(*pair), shape.between())]
@@ -91,12 +91,12 @@ def compare_kernels(shapes: Sequence[Shape]) -> Iterator[Comparison]:
         turns = [
             {name: _epoch(engine, start, shape.clients) for name, engine in engines.items()} for _ in range(_TURNS)
         ]
-        yield Comparison(shape, {name: min(turn[name] for turn in turns) for name in engines})
+        yield Timing(shape, {name: min(turn[name] for turn in turns) for name in engines})
 
 
-def save_kernels(folder: Path, comparisons: Sequence[Comparison]) -> None:
+def save_kernels(folder: Path, timings: Sequence[Timing]) -> None:
     """Write the table into a folder."""
-    table = as_markdown(columns(), [one.row() for one in comparisons])
+    table = as_markdown(columns(), [one.row() for one in timings])
     write_atomically(folder / "kernels.md", f"{table}\n{machine()}.\n")
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from nestegg.bench.simulators import SCRIPTS, Setting, Simulator
+from nestegg.bench.simulators import SCRIPTS, Mode, Simulator
 from nestegg.errors import InputError
 
 PATIENCE = 900.0  # seconds for an answer
@@ -27,14 +27,14 @@ _WATCH, _LOOK = 1.0, 0.05  # seconds for which memory is watched, at least, and 
 
 
 class Process:
-    """A simulator with one of its settings, on one piece of work."""
+    """A simulator in one of its modes, on one piece of work."""
 
-    def __init__(self, simulator: Simulator, setting: Setting, python: Path, work: Path) -> None:
-        self.simulator, self.setting = simulator, setting
+    def __init__(self, simulator: Simulator, mode: Mode, python: Path, work: Path) -> None:
+        self.simulator, self.mode = simulator, mode
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
-                [str(python), str(SCRIPTS / simulator.script), str(work), *setting.arguments],
+                [str(python), str(SCRIPTS / simulator.script), str(work), *mode.arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -127,11 +127,11 @@ class Process:
             self._errors.seek(0)
             last = [text.strip() for text in self._errors.read().splitlines() if text.strip()]
             reason = (last[-1] if last else "no word of why") if ready else f"no answer in {PATIENCE:g} seconds"
-            raise InputError(f"{self.simulator.name} ({self.setting.name}) failed: {reason}.")
+            raise InputError(f"{self.simulator.name} ({self.mode.name}) failed: {reason}.")
         try:
             answer: dict[str, Any] = json.loads(line)
         except ValueError:
-            raise InputError(f"{self.simulator.name} ({self.setting.name}) failed: it said {line.strip()!r}.") from None
+            raise InputError(f"{self.simulator.name} ({self.mode.name}) failed: it said {line.strip()!r}.") from None
         return answer
 
 

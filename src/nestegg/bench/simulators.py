@@ -1,4 +1,4 @@
-"""Other simulators, each in a virtual environment of its own under a cache folder, and the settings to try them at."""
+"""Other simulators, each in a virtual environment of its own under a cache folder, and the modes to try them in."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from nestegg.checks import one_of
 from nestegg.errors import InputError
 
 SCRIPTS = Path(__file__).parent / "peers"
@@ -19,8 +21,8 @@ _INSTALL_SECONDS = 1800
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A way to run a simulator: its name, and what its script is told after the work's folder."""
+class Mode:
+    """One way to run a simulator: its name, and what its script is told after the work's folder."""
 
     name: str
     arguments: tuple[str, ...]
@@ -33,7 +35,7 @@ class Simulator:
     Attributes:
         name: for people.
         script: in the folder of peers.
-        settings: the best of them counts.
+        modes: the best of them counts.
         requirements: what its environment needs, torch aside; nothing if it runs where nestegg does.
         torch: whether it needs torch; it is then installed first, at the version that nestegg runs with.
         models: what it can train; nothing for any.
@@ -42,7 +44,7 @@ class Simulator:
 
     name: str
     script: str
-    settings: tuple[Setting, ...]
+    modes: tuple[Mode, ...]
     requirements: tuple[str, ...] = ()
     torch: bool = True
     models: tuple[str, ...] = ()
@@ -56,14 +58,14 @@ def simulators(cores: int, bf16: bool = False) -> list[Simulator]:
         Simulator(
             "nestegg" if precision == "fp32" else f"nestegg, {precision}",
             "run_nestegg.py",
-            (Setting("auto", ("0", precision, "auto")),),
+            (Mode("auto", ("0", precision, "auto")),),
             models=() if precision == "fp32" else ("cnn", "resnet20"),
             loose=1.0 if precision == "fp32" else 20.0,
         )
         for precision in (["fp32", "bf16"] if bf16 else ["fp32"])
     ]
     threads, processes, actors = (
-        tuple(Setting(f"{n} {one if n == 1 else more}", (str(n),)) for n in counts)
+        tuple(Mode(f"{n} {one if n == 1 else more}", (str(n),)) for n in counts)
         for one, more, counts in (
             ("thread", "threads", several),
             ("process", "processes", several),
@@ -76,14 +78,28 @@ def simulators(cores: int, bf16: bool = False) -> list[Simulator]:
         Simulator("plain PyTorch", "run_plain.py", threads),
         Simulator("pfl", "run_pfl.py", processes, ("pfl==0.6.0",)),
         Simulator("Flower", "run_flower.py", actors, ("flwr[simulation]==1.41.0",)),
-        Simulator("JAX, vmap", "run_jax.py", (Setting("all clients at once", ("all",)),), jax, False, ("mlp",)),
-        Simulator("JAX, blocks", "run_jax.py", (Setting("best of six", ("blocks",)),), jax, False, ("mlp",)),
+        Simulator("JAX, vmap", "run_jax.py", (Mode("all clients at once", ("all",)),), jax, False, ("mlp",)),
+        Simulator("JAX, blocks", "run_jax.py", (Mode("best of six", ("blocks",)),), jax, False, ("mlp",)),
     ]
+
+
+def chosen_simulators(peers: Sequence[str], cores: int, bf16: bool) -> list[Simulator]:
+    """Return ours, and the peers of these names: plain-pytorch, pfl, flower, jax-vmap, jax-blocks; all; or none."""
+    field = simulators(cores, bf16)
+    rivals = {_key(one): one for one in field if one.script != field[0].script}
+    for name in peers:
+        one_of("peers", name, ("all", "none", *rivals))
+    return [one for one in field if _key(one) not in rivals or "all" in peers or _key(one) in peers]
+
+
+def _key(simulator: Simulator) -> str:
+    """Return the name by which an option knows a simulator."""
+    return simulator.name.lower().replace(",", "").replace(" ", "-")
 
 
 def multiplication(workers: int, precision: str) -> Simulator:
     """Nothing but matrix products, on as many cores: what the machine can do at most."""
-    return Simulator(f"matrix products, {precision}", "run_multiply.py", (Setting("", (str(workers), precision)),))
+    return Simulator(f"matrix products, {precision}", "run_multiply.py", (Mode("", (str(workers), precision)),))
 
 
 def default_cache() -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from nestegg import networks
 from nestegg.bench.peers.work import Work
 from nestegg.checks import one_of
 from nestegg.data import load_dataset, partition
+from nestegg.errors import InputError
 from nestegg.mechanism import Layout
 from nestegg.models import make_model
 from nestegg.planning import Budget, Group, Plan, load_plan, plan, save_plan
@@ -114,6 +115,17 @@ def recipe(name: str) -> Recipe:
     """The recipe of that name."""
     one_of("work", name, RECIPES)
     return RECIPES[name]
+
+
+def missing_data(works: Sequence[str], data: str | None) -> dict[str, str]:
+    """Return which pieces of work lack their data, and why: looked for before anything takes long."""
+    missing = {}
+    for name, made in [(name, recipe(name)) for name in works]:
+        try:
+            made.clients(data)
+        except InputError as error:
+            missing[name] = str(error)
+    return missing
 
 
 def write_work(made: Recipe, folder: Path, rounds: int, data: str | None = None) -> None:

@@ -18,7 +18,7 @@ from nestegg.extras import RUNS, needs
 from nestegg.files import make_folder
 
 if TYPE_CHECKING:
-    from nestegg.bench.works import Recipe
+    from nestegg.bench.simulators import Simulator
 
 _KINDS = ("peers", "profile", "growth", "kernels")
 
@@ -49,59 +49,47 @@ def bench(
         _profile(console, _names(works), data)
     else:
         whole("rounds", rounds, 1, 1000)
-        _peers(console, _names(works), _names(peers), _names(precisions), rounds, data, out, place)
+        chosen = _simulators(_names(peers), _names(precisions))
+        _peers(console, chosen, _names(works), rounds=rounds, data=data, out=out, cache=place)
+
+
+def _simulators(peers: list[str], precisions: list[str]) -> list[Simulator]:
+    from nestegg.bench.simulators import chosen_simulators
+    from nestegg.training.performance import PRECISIONS, cores
+
+    for precision in precisions:
+        one_of("precisions", precision, PRECISIONS)
+    return chosen_simulators(peers, cores(), "bf16" in precisions)
 
 
 def _peers(
     console: Console,
+    simulators: list[Simulator],
     works: list[str],
-    peers: list[str],
-    precisions: list[str],
+    *,
     rounds: int,
     data: str | None,
     out: Path,
     cache: Path,
 ) -> None:
     from nestegg.bench.contest import contest
-    from nestegg.bench.outcome import COLUMNS, machine, row, save
-    from nestegg.bench.simulators import simulators
-    from nestegg.bench.works import recipe
-    from nestegg.training.performance import PRECISIONS, cores
+    from nestegg.bench.machine import machine
+    from nestegg.bench.scores import COLUMNS, save_scores, score_row
+    from nestegg.bench.works import missing_data
 
-    for precision in precisions:
-        one_of("precisions", precision, PRECISIONS)
-    field = simulators(cores(), "bf16" in precisions)
-    rivals = {
-        one.name.lower().replace(",", "").replace(" ", "-"): one for one in field if one.script != field[0].script
-    }
-    for name in peers:
-        one_of("peers", name, ("all", "none", *rivals))
-    chosen = [one for one in field if one not in rivals.values()]
-    chosen += [one for name, one in rivals.items() if name in peers or "all" in peers]
     make_folder("--out", out)
-    absent = _absent([(work, recipe(work)) for work in works], data)
+    absent = missing_data(works, data)
     if len(absent) == len(works):
         raise InputError(" ".join(absent.values()))
     done = []
     with console.status("") as status:
         for work in [work for work in works if work not in absent]:
-            done.append(contest(work, chosen, rounds, cache, data, lambda line: status.update(escape(line))))
-            save(out, done)
-    console.print(_table(COLUMNS, (row(one, entry) for one in done for entry in one.entries)))
+            done.append(contest(work, simulators, rounds, cache, data, lambda line: status.update(escape(line))))
+            save_scores(out, done)
+    console.print(_table(COLUMNS, (score_row(one, entry) for one in done for entry in one.entries)))
     for work, reason in [*absent.items(), *((one.work, reason) for one in done for reason in one.missing.values())]:
         console.print(f"[yellow]{work}:[/] {escape(reason)}", highlight=False, soft_wrap=True)
     console.print(f"{machine()}.\nTables and chart are in {escape(str(out))}.", highlight=False, soft_wrap=True)
-
-
-def _absent(recipes: list[tuple[str, Recipe]], data: str | None) -> dict[str, str]:
-    """Pieces of work whose data is not there, and why: looked for before anything takes long."""
-    absent = {}
-    for name, made in recipes:
-        try:
-            made.clients(data)
-        except InputError as error:
-            absent[name] = str(error)
-    return absent
 
 
 def _profile(console: Console, works: list[str], data: str | None) -> None:
@@ -136,7 +124,7 @@ def _growth(console: Console, cache: Path, out: Path) -> None:
 
 def _kernels(console: Console, out: Path) -> None:
     from nestegg.bench.kernels import SHAPES, columns, compare_kernels, save_kernels
-    from nestegg.bench.outcome import machine
+    from nestegg.bench.machine import machine
 
     make_folder("--out", out)
     with console.status("Training, each in turn …"):

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -87,6 +88,10 @@ class Store:
     def get(self, config: Config) -> Cell | None:
         """Return the newest cell of a configuration; none if there is none that counts."""
         return next(iter(self.find(config).values()), None)
+
+    def count(self, configs: Sequence[Config]) -> int:
+        """Return how many of these configurations have a cell."""
+        return sum(self.get(config) is not None for config in configs)
 
     def _read(self, config: Config, form: int) -> Cell | None:
         path = self.path(config, form)

@@ -21,8 +21,8 @@ _Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Groups = Field(min_length=3, max_length=3)
 
 
-class Setting(Section):
-    """All hyper-parameters of a cell, in the paper's words; lists have one value for each of its three groups."""
+class Hyperparameters(Section):
+    """What `setting` tables say of a cell, in a configuration's words; lists have a value for each of three groups."""
 
     method: str
     dataset: str
@@ -40,7 +40,7 @@ class Setting(Section):
     server_rate: _Number = 1.0
     server_momentum: float = Field(default=0.0, ge=0, lt=1)
 
-    def but(self, **values: Any) -> Setting:
+    def but(self, **values: Any) -> Hyperparameters:
         """The same with other values."""
         return self.model_copy(update=values)
 
@@ -106,15 +106,20 @@ class Experiment(Section):
     rows: list[Row] = Field(min_length=1)
 
     @property
+    def measure(self) -> str:
+        """What of a cell is compared: accuracy or training_loss."""
+        return "training_loss" if self.shows == "training-loss" else "accuracy"
+
+    @property
     def trains(self) -> bool:
         """Whether there is anything to train for it."""
         return self.shows not in ("spending", "noise")
 
-    def cell(self, row: Row, column: Column) -> Setting:
+    def cell(self, row: Row, column: Column) -> Hyperparameters:
         """The complete setting where a row and a column meet; the column has the last word."""
         content = {**self.setting, **row.setting, **column.setting}
         where = f"{self.title}, {row.label}, {column.label}"
-        setting = read(Setting, content, where)
+        setting = read(Hyperparameters, content, where)
         setting.check(where)
         return setting
 
@@ -147,6 +152,14 @@ class Experiment(Section):
             return self
         rows = [row for row in self.rows if name in (row.name, self.dataset(row))]
         return self.model_copy(update={"rows": rows}) if rows else None
+
+    def with_seeds(self, count: int | None) -> Experiment:
+        """The same with so many seeds: the first of its own, and beyond them those that follow; all by default."""
+        if count is None:
+            return self
+        whole("--seeds", count, 1, 1000)
+        last = self.seeds[-1]
+        return self.model_copy(update={"seeds": [*self.seeds, *range(last + 1, last + count)][:count]})
 
     def handles(self) -> list[str]:
         """Names by which `only` knows rows."""

@@ -16,30 +16,19 @@ from nestegg.planning import COMPARED
 from nestegg.report.charts import DASHES, LINE_LEGEND
 
 _PLAIN = "#7F7F7F"  # of columns that are all of one method
+_Panel = alt.LayerChart | alt.FacetChart
 _PANEL = 300
 _LABELS = {"accuracy": "test accuracy, %", "training_loss": "mean training loss"}
 
 
-def charts(outcome: Outcome) -> dict[str, alt.TopLevelMixin]:
-    """The charts that an experiment shows, by name; none before there is anything to show."""
-    shows = outcome.experiment.shows
-    if shows == "spending":
-        return {outcome.name: spending_chart(outcome)}
-    if shows == "noise":
-        return {outcome.name: noise_chart(outcome)}
-    if shows == "accuracy":
-        drawn = any(number.cells for line in outcome.lines for number in line.numbers.values())
-        return {outcome.name: accuracy_chart(outcome)} if drawn else {}
-    drawn = any(curve_rows(outcome, line) for line in outcome.lines)  # methods without a common seed have no curves
-    return {outcome.name: curves_chart(outcome)} if drawn else {}
-
-
-def accuracy_chart(outcome: Outcome) -> alt.ConcatChart:
-    """Our accuracy with its standard deviation, and the paper's, method by method and row by row."""
+def accuracy_chart(outcome: Outcome) -> alt.ConcatChart | None:
+    """Our accuracy with its standard deviation, and the paper's, method by method and row by row; none before cells."""
+    drawn = [line for line in outcome.lines if any(number.cells for number in line.numbers.values())]
+    if not drawn:
+        return None
     order = [column.label for column in outcome.experiment.columns]
     colours = alt.Scale(domain=order, range=[_colour(column) for column in outcome.experiment.columns])
     whose = alt.Scale(domain=["ours", "paper"], range=["circle", "diamond"])
-    drawn = [line for line in outcome.lines if any(number.cells for number in line.numbers.values())]
     points = [point for line in drawn for point in _points(outcome, line)]
     values = [point[key] for point in points for key in ("accuracy", "low", "high") if key in point]
     span = alt.Scale(domain=[max(0.0, min(values) - 2), min(100.0, max(values) + 2)], nice=False, zero=False)
@@ -82,8 +71,8 @@ def curve_rows(outcome: Outcome, line: Line) -> list[dict[str, Any]]:
     return [row for row in rows if np.isfinite(row["value"])]
 
 
-def curves_chart(outcome: Outcome) -> alt.ConcatChart:
-    """A panel for each row: every method's curve, and where spending begins."""
+def curves_chart(outcome: Outcome) -> alt.ConcatChart | None:
+    """A panel for each row: every method's curve, and where spending begins; none without a seed that methods share."""
     panels = []
     for line in outcome.lines:
         if rows := curve_rows(outcome, line):
@@ -91,8 +80,7 @@ def curves_chart(outcome: Outcome) -> alt.ConcatChart:
             first, seeds = next(iter(line.numbers.values())), len(_common_seeds(line))
             title = line.row.label if seeds == first.asked else f"{line.row.label}, {seeds} of {first.asked} seeds"
             panels.append(_panel(outcome, rows, _LABELS[first.measure], title, sorted(set(setting.transition))))
-    chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=outcome.experiment.question)
-    return chart
+    return _side_by_side(outcome, panels) if panels else None
 
 
 def spending_chart(outcome: Outcome) -> alt.ConcatChart:
@@ -112,8 +100,7 @@ def spending_chart(outcome: Outcome) -> alt.ConcatChart:
             budget = group.group.budget.epsilon
             title = f"{line.row.label}, {group.group.name}, ε = {budget:g}"
             panels.append(_panel(outcome, rows, "ε spent", title, [], budget))
-    chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=experiment.question)
-    return chart
+    return _side_by_side(outcome, panels)
 
 
 def relative_noise(outcome: Outcome, line: Line) -> dict[str, NDArray[np.float64]]:
@@ -137,13 +124,17 @@ def noise_chart(outcome: Outcome) -> alt.ConcatChart:
         ]
         first = outcome.experiment.columns[0].label
         panels.append(_panel(outcome, rows, f"noise in a parameter, {first} = 1", line.row.label, []))
+    return _side_by_side(outcome, panels)
+
+
+def _side_by_side(outcome: Outcome, panels: list[_Panel]) -> alt.ConcatChart:
     chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=outcome.experiment.question)
     return chart
 
 
 def _panel(
     outcome: Outcome, rows: list[dict[str, Any]], label: str, title: str, starts: list[int], budget: float | None = None
-) -> alt.LayerChart | alt.FacetChart:
+) -> _Panel:
     columns = outcome.experiment.columns
     order = [column.label for column in columns]
     colours = alt.Scale(domain=order, range=[_colour(column) for column in columns])

@@ -170,21 +170,21 @@ class Outcome:
         return [f"{kinds[form]}: cells of format {form} ({FORMATS[form]})." for form in FORMATS if kinds[form]] + left
 
 
-def configs_of(experiment: Experiment, scale: str, seeds: Sequence[int]) -> dict[tuple[str, str], list[Config]]:
+def configs_of(experiment: Experiment, scale: str) -> dict[tuple[str, str], list[Config]]:
     """Every cell's configuration, by row, column and seed."""
     return {
-        (row.name, column.name): [configured(experiment.cell(row, column), scale, seed) for seed in seeds]
+        (row.name, column.name): [configured(experiment.cell(row, column), scale, seed) for seed in experiment.seeds]
         for row in experiment.shown_rows()
         for column in experiment.columns
     }
 
 
-def outcome_of(name: str, experiment: Experiment, scale: str, seeds: Sequence[int], store: Store) -> Outcome:
+def outcome_of(name: str, experiment: Experiment, scale: str, store: Store) -> Outcome:
     """Read the cells that are there."""
-    configs = configs_of(experiment, scale, seeds)
+    configs = configs_of(experiment, scale)
     found = {key: [store.find(config) for config in some] for key, some in configs.items()}
     formats = _formats(experiment, found)
-    measure = "training_loss" if experiment.shows == "training-loss" else "accuracy"
+    asked, measure = len(experiment.seeds), experiment.measure
     lines = []
     for row in experiment.shown_rows():
         form = formats[experiment.dataset(row)]
@@ -193,7 +193,7 @@ def outcome_of(name: str, experiment: Experiment, scale: str, seeds: Sequence[in
             key, paper = (row.name, column.name), row.paper.get(column.name)
             cells = tuple(cells[form] for cells in found[key] if form in cells)
             others = sum(bool(cells) and form not in cells for cells in found[key])
-            numbers[column.name] = Number(paper, hash_of(configs[key][0]), cells, len(seeds), measure, others)
+            numbers[column.name] = Number(paper, hash_of(configs[key][0]), cells, asked, measure, others)
         duels = (_duel(column.name, rival, numbers) for column in experiment.columns for rival in column.rivals)
         lines.append(Line(row, numbers, tuple(duel for duel in duels if duel is not None)))
     return Outcome(name, experiment, scale, tuple(lines))

@@ -23,7 +23,7 @@ from nestegg.report.charts import (
     spending_chart,
 )
 from nestegg.report.frame import Part, facts, make_page
-from nestegg.report.tables import as_html
+from nestegg.report.markup import as_html
 
 _GUESSED = 12  # groups whose excess is computed: it takes a moment each
 _ACCOUNT = {

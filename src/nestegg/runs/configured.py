@@ -20,7 +20,7 @@ from nestegg.models import NETWORKS, make_model
 from nestegg.own import OwnClients, load_data, load_loss
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
-from nestegg.roster import Roster, make_plan, make_roster
+from nestegg.roster import make_plan, make_roster
 from nestegg.runs.task import Task
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, Performance
 from nestegg.training.local import default_loss
@@ -82,18 +82,10 @@ class Simulation:
 def new_simulation(config: Config, run: str) -> tuple[Simulation, Description]:
     """Plan by a configuration, and return what trains by it and what describes it, under a name in the ledger."""
     data = load_data(config)
-    if isinstance(data, Dataset):
-        plan, roster = make_plan(config), None
-    else:
-        roster = make_roster(config, data.source.names)  # names are joined before anything is planned
-        plan = make_plan(changed(config, "federation", clients=len(roster.clients)))
+    roster = make_roster(config, data.source.names if isinstance(data, OwnClients) else ())
+    plan = make_plan(config, roster.groups)
     config = changed(resolved(config, plan), "ledger", run=run)
-
-    def members() -> tuple[tuple[str, ...], tuple[Any, ...]]:
-        found: Roster = roster or make_roster(config)
-        return found.clients, found.budgets
-
-    return Simulation(config, plan, data), of_config(config, members)
+    return Simulation(config, plan, data), of_config(config, lambda: (roster.clients, roster.budgets))
 
 
 def with_members(plan: Plan, names: Sequence[str]) -> Plan:

@@ -68,7 +68,8 @@ class Task:
                 say(warnings(report))
                 ender = telling.round(state, report)
                 check_finite(state, report.loss, folder)
-                stopped = f"was stopped after round {state.round} by {ender}" if ender else ""
+                if ender is not None and state.round < self.plan.rounds:
+                    stopped = f"was stopped after round {state.round} by {ender}"
             summary = self._finish(folder, state, life.payment.accounts(), stopped, charts=charts)
             telling.end()
             return summary
@@ -78,7 +79,9 @@ class Task:
             ) from None
         except KeyboardInterrupt:
             raise StoppedError(f"It was interrupted. The run can go on: {go_on}") from None
-        except (InputError, OSError, CallbackError) as error:
+        except CallbackError as error:
+            raise StoppedError(f"{error} The run can go on: {go_on}") from error.__cause__
+        except (InputError, OSError) as error:
             raise StoppedError(f"{error} The run can go on: {go_on}") from None
         finally:
             with suppress(CallbackError):  # the run's own end is the news

@@ -1,49 +1,25 @@
-"""Outcomes of the benchmark on disk: everything as JSON, a table as CSV and Markdown, and a chart."""
+"""Scores of contests on disk: everything as JSON, a table as CSV and Markdown, and a chart."""
 
 from __future__ import annotations
 
 import json
-import os
-import platform
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 import altair as alt
 
 from nestegg.bench.contest import Contest, Entry
+from nestegg.bench.machine import machine
 from nestegg.files import write_atomically
 from nestegg.report.charts import PALETTE, save_charts
-from nestegg.report.tables import as_csv, as_markdown
-from nestegg.training.kernel import chosen
+from nestegg.report.markup import as_csv, as_markdown
 
 COLUMNS = ("work", "simulator", "setting", "seconds a round", "times ours", "memory", "difference", "of the machine")
 _SHAPES = ("diamond", "circle", "square", "triangle-up", "cross", "triangle-down")
 
 
-def machine() -> str:
-    """Return what it was measured on, and with."""
-    packages = ", ".join(f"{name} {version(name)}" for name in ("nestegg-fl", "torch", "numpy"))
-    ours = f"the kernel for {chosen()}" if chosen() else "no kernel"
-    return f"{processor()}, {os.cpu_count()} cores; Python {platform.python_version()}, {packages}, {ours}"
-
-
-def processor(file: Path = Path("/proc/cpuinfo")) -> str:
-    """Return the processor's name, and its family and model where its name does not tell them apart."""
-    try:
-        lines = (line.split(":", 1) for line in file.read_text().splitlines() if ":" in line)
-        facts = {key.strip(): value.strip() for key, value in lines}
-    except OSError:  # other systems have other ways
-        facts = {}
-    if "model name" not in facts:
-        return platform.processor() or platform.machine()
-    if "cpu family" not in facts:
-        return facts["model name"]
-    return f"{facts['model name']} (family {facts['cpu family']}, model {facts.get('model', '?')})"
-
-
-def row(contest: Contest, entry: Entry) -> tuple[str, ...]:
+def score_row(contest: Contest, entry: Entry) -> tuple[str, ...]:
     """An entry as a line of the table. Only our own share of the machine is told: others do the same operations."""
     own = entry.name.startswith("nestegg")
     rate = contest.rate["bf16" if "bf16" in entry.name else "fp32"]
@@ -59,11 +35,11 @@ def row(contest: Contest, entry: Entry) -> tuple[str, ...]:
     )
 
 
-def save(folder: Path, contests: Sequence[Contest]) -> None:
+def save_scores(folder: Path, contests: Sequence[Contest]) -> None:
     """Write all there is to know into a folder."""
     facts = {"machine": machine(), "works": [asdict(contest) for contest in contests]}
     write_atomically(folder / "bench.json", json.dumps(facts, indent=1) + "\n")
-    rows = [row(contest, entry) for contest in contests for entry in contest.entries]
+    rows = [score_row(contest, entry) for contest in contests for entry in contest.entries]
     write_atomically(folder / "bench.csv", as_csv(COLUMNS, rows))
     missing = [f"{c.work}: {reason}" for c in contests for reason in c.missing.values()]
     write_atomically(folder / "bench.md", "\n".join([as_markdown(COLUMNS, rows), machine() + ".", *missing]) + "\n")

@@ -2,71 +2,63 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from nestegg.experiments.cells import Cell, Store
-from nestegg.experiments.definition import Setting, chosen_clip_norms, load, names
+from nestegg.experiments.definition import Hyperparameters, chosen_clip_norms, load, names
 from nestegg.experiments.outcomes import configs_of, outcome_of
+from nestegg.experiments.pages import PICTURES, refreshed
+from nestegg.experiments.reproduction import Reproduction, chosen_experiments
 from nestegg.schema import read
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "results.md"
 CELLS = sorted((ROOT / "results" / "cells").glob("*.json"))
 
 
-@pytest.fixture(scope="module")
-def results() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("results", ROOT / "docs" / "results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.slow
-def test_the_page_is_made_from_the_committed_cells(results: ModuleType) -> None:
-    text = results.PAGE.read_text()
-    assert results.refreshed(text, results.outcomes()) == text
+def test_the_page_is_made_from_the_committed_cells() -> None:
+    text = PAGE.read_text()
+    outcomes = Reproduction(chosen_experiments("all"), "cpu", Store(ROOT / "results")).outcomes()
+    assert refreshed(text, outcomes) == text
     pictures = re.findall(r"\(images/results/([^)]+)\)", text)
     assert pictures
-    assert all((results.PICTURES / picture).exists() for picture in pictures)
+    assert all((PAGE.parent / PICTURES / picture).exists() for picture in pictures)
 
 
 def test_every_committed_cell_is_whole_and_belongs_to_an_experiment() -> None:
     store, known = Store(ROOT / "results"), set()
     for name in names():
         experiment = load(name)
-        for configs in configs_of(experiment, "cpu", experiment.seeds).values():
+        for configs in configs_of(experiment, "cpu").values():
             known |= {store.path(config, form) for config in configs for form in store.find(config)}
     assert set(CELLS) == known
 
 
-def test_every_hash_on_the_page_is_a_committed_cell(results: ModuleType) -> None:
-    hashes = set(re.findall(r"<br>([0-9a-f]{12})\b", results.PAGE.read_text()))
+def test_every_hash_on_the_page_is_a_committed_cell() -> None:
+    hashes = set(re.findall(r"<br>([0-9a-f]{12})\b", PAGE.read_text()))
     assert hashes
     assert hashes <= {path.name.split("-")[0] for path in CELLS}
 
 
-def test_every_number_on_the_page_carries_its_hash(results: ModuleType) -> None:
+def test_every_number_on_the_page_carries_its_hash() -> None:
     """In tables of numbers each entry has its own; in the others each row has those of what it is about."""
-    rows = [line for line in results.PAGE.read_text().splitlines() if line.startswith("| ")]
+    rows = [line for line in PAGE.read_text().splitlines() if line.startswith("| ")]
     numbers = [(row, cell) for row in rows for cell in row.strip("| ").split(" | ") if re.match(r"[+-]?\d+\.\d", cell)]
     assert len(numbers) > 500
     for row, cell in numbers:
         assert re.search(r"\b[0-9a-f]{12}\b", cell if "<br>" in cell else row), row
 
 
-def tried_in(name: str) -> Iterator[tuple[Setting, float]]:
+def tried_in(name: str) -> Iterator[tuple[Hyperparameters, float]]:
     """What a tuning tried, on a seed that is not reported, and the accuracy that it gave: cells of one format."""
     tuning = load(name)
-    for line in outcome_of(name, tuning, "cpu", [100], Store(ROOT / "results")).lines:
+    for line in outcome_of(name, tuning, "cpu", Store(ROOT / "results")).lines:
         for column in tuning.columns:
             for cell in line.numbers[column.name].cells:
                 yield tuning.cell(line.row, column), cell.final

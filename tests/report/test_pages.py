@@ -13,17 +13,16 @@ from nestegg.config import load_config
 from nestegg.experiments.cells import Store
 from nestegg.experiments.definition import load
 from nestegg.experiments.outcomes import outcome_of
-from nestegg.experiments.outputs import write_outcome, write_page
+from nestegg.experiments.pages import write_outcomes
 from nestegg.experiments.runner import run_cells
 from nestegg.experiments.scales import configured
 from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, make_page
 from nestegg.report.scripts import chart_scripts
 from nestegg.runs import start_run
+from tests.browser import Visit, find_browser, visit
 
-from .browser import Visit, find_browser, visit
-
-DIGITS = Path(__file__).parent.parent / "examples" / "digits.toml"
+DIGITS = Path(__file__).parents[2] / "examples" / "digits.toml"
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +40,12 @@ def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reproduction")
     store, outcomes = Store(folder), []
     for name in ("table-clients", "figure-accuracy", "figure-training-loss", "figure-spending"):
-        experiment = load(name)
+        experiment = load(name).with_seeds(1)
         experiment = experiment.model_copy(update={"columns": experiment.columns[:2]})
         cells = [experiment.cell(row, column) for row in experiment.shown_rows() for column in experiment.columns]
         run_cells([configured(cell, "smoke", 0) for cell in cells], store, 1, lambda *_: None)
-        outcomes.append(outcome_of(name, experiment, "smoke", [0], store))
-    return write_page(folder, outcomes, [write_outcome(folder, outcome) for outcome in outcomes])
+        outcomes.append(outcome_of(name, experiment, "smoke", store))
+    return write_outcomes(folder, outcomes)
 
 
 def seen(page: Path, folder: Path, *flags: str) -> Visit:

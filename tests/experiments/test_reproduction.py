@@ -14,10 +14,10 @@ import pytest
 
 from nestegg.config import Config
 from nestegg.experiments import runner
-from nestegg.experiments.cells import Cell
+from nestegg.experiments.cells import Cell, Store
 from nestegg.experiments.definition import load, names
-
-from .conftest import Run
+from nestegg.experiments.reproduction import Reproduction
+from tests.conftest import Run
 
 
 @pytest.mark.slow
@@ -43,6 +43,24 @@ def test_everything_at_smoke_scale_and_again_from_its_cells(
     assert again.code == 0
     first = again.out[again.out.index("Global test accuracy") : again.out.index("Tables, charts")]
     assert first.strip() in result.out
+
+
+def test_every_cell_is_asked_for_once_and_first_seeds_come_first(tmp_path: Path) -> None:
+    table = load("table-cifar10")
+    later = table.model_copy(update={"seeds": [2, 3]})  # its first seed is the last of the other
+    wanted = Reproduction({"table": table, "later": later}, "smoke", Store(tmp_path))
+    paths = [wanted.store.path(config) for config in wanted.configs()]
+    assert len(paths) == len(set(paths))
+    assert {path.name.split("-")[1][0] for path in paths} == {"0", "1", "2", "3"}
+    seeds = [config.training.seed for config in wanted.configs()]
+    assert seeds == sorted(seeds, key=[0, 2, 1, 3].index)
+    assert wanted.counts() == {"table": (0, 33), "later": (0, 22)}
+
+
+@pytest.mark.parametrize(("count", "seeds"), [(None, [7, 3]), (1, [7]), (2, [7, 3]), (4, [7, 3, 4, 5])])
+def test_more_seeds_than_an_experiment_has_follow_its_last(count: int | None, seeds: list[int]) -> None:
+    experiment = load("table-cifar10").model_copy(update={"seeds": [7, 3]})
+    assert experiment.with_seeds(count).seeds == seeds
 
 
 def test_redraw_trains_nothing_and_says_what_is_missing(run: Run, tmp_path: Path) -> None:

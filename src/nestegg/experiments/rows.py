@@ -1,32 +1,21 @@
-"""An outcome for people and programs: rows of a table, CSV, Markdown, charts, and one page for all."""
+"""The rows of an outcome's tables, as text."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
-from html import escape
-from pathlib import Path
 
 from nestegg.accounting import RdpAccountant, compose
-from nestegg.experiments.cells import CURVE_SAMPLES, LOSS_SAMPLES, plan_of
-from nestegg.experiments.figures import charts, curve_rows, relative_noise
-from nestegg.experiments.outcomes import AGREEMENTS, DUEL_RULE, FORMAT_RULE, RULE, Duel, Number, Outcome
+from nestegg.experiments.cells import plan_of
+from nestegg.experiments.figures import curve_rows, relative_noise
+from nestegg.experiments.outcomes import Duel, Number, Outcome
 from nestegg.experiments.scales import configured, scaled
-from nestegg.files import write_atomically
 from nestegg.planning import LABELS, Plan, epsilon_by_pld
-from nestegg.report.charts import Picture, save_charts
-from nestegg.report.frame import Part, facts, make_page
-from nestegg.report.tables import as_csv, as_html, as_markdown
 
 NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "format", "verdict on the row")
 DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict", "hashes")
 SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left", "hash")
 NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round", "hash")
-MEASURED = (
-    f"Accuracy is test accuracy after the last round, on all test data; curves show the rounds before it, on about "
-    f"{CURVE_SAMPLES:,} test samples, evenly spread. Training loss is of at most {LOSS_SAMPLES} samples of each client."
-)
-RULES = (RULE, DUEL_RULE, FORMAT_RULE, MEASURED)
+CURVES = ("row", "method", "round")
 
 
 def number_rows(outcome: Outcome) -> list[tuple[str, ...]]:
@@ -93,77 +82,13 @@ def wide_rows(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
     return table[0], table[1:]
 
 
-def tables(outcome: Outcome) -> list[tuple[Sequence[str], Sequence[Sequence[str]]]]:
-    """Heads and rows of every table that an outcome has."""
-    if outcome.experiment.shows == "spending":
-        return [(SPENDING, spending_rows(outcome))]
-    if outcome.experiment.shows == "noise":
-        return [(NOISE, noise_rows(outcome))]
-    duels = duel_rows(outcome)
-    return [wide_rows(outcome), *([(DUELS, duels)] if duels else [])]
-
-
-def write_outcome(folder: Path, outcome: Outcome) -> list[Picture]:
-    """Write the tables as CSV and Markdown and the charts as PNG and SVG; gives back the charts for a page."""
-    made = tables(outcome)
-    numbers = (NUMBERS, number_rows(outcome)) if outcome.experiment.trains else made[0]
-    write_atomically(folder / f"{outcome.name}.csv", as_csv(*numbers))
-    if outcome.experiment.shows in ("curves", "training-loss"):
-        points = [
-            (line.row.label, point["method"], point["round"], f"{point['value']:.4f}")
-            for line in outcome.lines
-            for point in curve_rows(outcome, line)
-        ]
-        curves = as_csv(("row", "method", "round", outcome.experiment.shows), points)
-        write_atomically(folder / f"{outcome.name}-curves.csv", curves)
-    write_atomically(folder / f"{outcome.name}.md", "\n".join([f"# {outcome.experiment.title}\n", markdown(outcome)]))
-    return list(save_charts(folder, charts(outcome)).values())
-
-
-def markdown(outcome: Outcome) -> str:
-    """Where it comes from, what the paper claims, what was reduced and assumed, the tables, and of which format."""
-    experiment = outcome.experiment
-    claim = [f"The paper's claim: {experiment.claim}"] if experiment.claim else []
-    assumed = [f"Assumed: {sentence}" for sentence in experiment.assumed]
-    lines = [f"{experiment.source}.", *claim, *outcome.reductions, *assumed]
-    made = [as_markdown(heads, rows) for heads, rows in tables(outcome)]
-    return "\n\n".join([*lines, *made, *outcome.formats])
-
-
-def write_page(folder: Path, outcomes: Sequence[Outcome], pictures: Sequence[list[Picture]]) -> Path:
-    """One page with everything."""
-    parts = [_part(outcome, shown) for outcome, shown in zip(outcomes, pictures, strict=True)]
-    rules = "".join(f"<p>{escape(rule)}</p>" for rule in RULES)
-    page = make_page("The paper, reproduced", _summary(outcomes), [*parts, Part("How verdicts are made", rules)])
-    path = folder / "index.html"
-    write_atomically(path, page)
-    return path
-
-
-def _summary(outcomes: Sequence[Outcome]) -> str:
-    lines = [line for outcome in outcomes for line in outcome.lines]
-    verdicts = [line.verdict for line in lines]
-    duels = [*{duel.hashes: duel.verdict for line in lines for duel in line.duels}.values()]  # tables share cells
-    numbers = [(f"rows: {kind}", str(sum(one.startswith(kind) for one in verdicts))) for kind in AGREEMENTS]
-    numbers += [("comparisons won", str(duels.count("beats"))), ("lost", str(duels.count("is beaten by")))]
-    where = "one table or figure" if len(outcomes) == 1 else f"{len(outcomes)} tables and figures"
-    return (
-        f"{facts(numbers)}<p>Of {len(verdicts)} rows in {where}, at the scale "
-        f"“{escape(outcomes[0].scale)}”. Every number carries the hash of its configuration.</p>"
-    )
-
-
-def _part(outcome: Outcome, pictures: list[Picture]) -> Part:
-    experiment = outcome.experiment
-    claim = f"<p><b>The paper's claim.</b> {escape(experiment.claim)}</p>" if experiment.claim else ""
-    notes = [
-        experiment.source + ".",
-        *outcome.reductions,
-        *(f"Assumed: {one}" for one in experiment.assumed),
-        *outcome.formats,
+def curve_points(outcome: Outcome) -> list[tuple[str, ...]]:
+    """A line for each point of every curve."""
+    return [
+        (line.row.label, point["method"], str(point["round"]), f"{point['value']:.4f}")
+        for line in outcome.lines
+        for point in curve_rows(outcome, line)
     ]
-    made = "".join(as_html(heads, rows) for heads, rows in tables(outcome))
-    return Part(experiment.title, f'{claim}{made}<p class="soft">{escape(" ".join(notes))}</p>', pictures)
 
 
 def _entry(number: Number) -> str:
