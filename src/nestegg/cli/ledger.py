@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -34,11 +31,6 @@ Place = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 DEFAULT = "ledger.db"
-CHARGE_COLUMNS = ("entry", "day", "run", "round", "group", "sampling_rate", "noise_multiplier", "state", "note")
-ACCOUNT_COLUMNS = (
-    *("client", "epsilon", "delta", "account", "order", "epsilon_spent", "epsilon_left", "withdrawn", "runs"),
-    "note",
-)
 Rule = Annotated[
     str | None,
     typer.Option(
@@ -170,18 +162,10 @@ def export(
     if accounts and changes:
         raise InputError("give either --accounts or --budgets.")
     with _open(place, read_only=True) as ledger:
-        rows: Iterable[dict[str, Any]] = ledger.charges()
-        columns: Sequence[str] = CHARGE_COLUMNS
-        if accounts:
-            rows = ({"client": name, **ledger_content.numbers_of(one)} for name, one in ledger.clients())
-            columns = ACCOUNT_COLUMNS
-        elif changes:
-            from nestegg.ledger import Change
-
-            notes = {name: one.note for name, one in ledger.clients()}
-            rows = ({**change._asdict(), "note": notes[change.client]} for change in ledger.changes())
-            columns = (*Change._fields, "note")
-        write_atomically(file, _csv(columns, rows) if file.suffix == ".csv" else _lines(rows))
+        lines = ledger_content.account_lines if accounts else ledger_content.charge_lines
+        columns, rows = (ledger_content.change_lines if changes else lines)(ledger)
+        text = ledger_content.csv_text(columns, rows) if file.suffix == ".csv" else ledger_content.json_text(rows)
+        write_atomically(file, text)
     _say(f"Written to {file}.")
 
 
@@ -254,18 +238,6 @@ def _run_in(folder: Path) -> Description | None:
     except (OSError, ValueError) as error:
         raise InputError(f"{str(folder)[:60]!r} is not a file name: {error}.") from None
     return read_description(folder) if is_run else None
-
-
-def _csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns)
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _lines(rows: Iterable[dict[str, Any]]) -> str:
-    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
 
 
 def _warn(sentence: str) -> None:

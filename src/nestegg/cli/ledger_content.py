@@ -1,9 +1,12 @@
-"""What `nestegg ledger show` shows, as JSON and as tables."""
+"""What `nestegg ledger show` shows, as JSON and as tables, and what `nestegg ledger export` writes."""
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from nestegg.ledger import Account, Change, Ledger, RunState
 
 Content = tuple[dict[str, Any], list[Table]]
+Lines = tuple[Sequence[str], Iterable[dict[str, Any]]]  # columns, and a row a line
 
 
 def client_content(ledger: Ledger, client: str) -> Content:
@@ -75,8 +79,42 @@ def _by_both(ledger: Ledger, changes: Sequence[Change]) -> dict[int, str]:
     return spent
 
 
-def numbers_of(account: Account) -> dict[str, Any]:
-    """An account as a line of an export."""
+def charge_lines(ledger: Ledger) -> Lines:
+    """A line a charge."""
+    columns = ("entry", "day", "run", "round", "group", "sampling_rate", "noise_multiplier", "state", "note")
+    return columns, ledger.charges()
+
+
+def account_lines(ledger: Ledger) -> Lines:
+    """A line a client."""
+    numbers = ("epsilon", "delta", "account", "order", "epsilon_spent", "epsilon_left", "withdrawn", "runs", "note")
+    return ("client", *numbers), ({"client": name, **_numbers(account)} for name, account in ledger.clients())
+
+
+def change_lines(ledger: Ledger) -> Lines:
+    """A line a budget or withdrawal, with its reason."""
+    from nestegg.ledger import Change  # databases are slow to import
+
+    notes = {name: account.note for name, account in ledger.clients()}
+    rows = ({**change._asdict(), "note": notes[change.client]} for change in ledger.changes())
+    return (*Change._fields, "note"), rows
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
+    """Lines as CSV."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns)
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def json_text(rows: Iterable[dict[str, Any]]) -> str:
+    """Lines as JSON lines."""
+    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
+
+
+def _numbers(account: Account) -> dict[str, Any]:
     return {
         "epsilon": account.budget.epsilon,
         "delta": account.budget.delta,
@@ -95,7 +133,7 @@ def _account(account: Account) -> dict[str, Any]:
     return {
         "example": account.example,
         "clients": account.clients,
-        **numbers_of(account),
+        **_numbers(account),
         "promise": account.rule.sentence,
         "epsilon_spent_pld": account.epsilon_pld if math.isfinite(account.epsilon_pld) else None,
         "runs": parts,
