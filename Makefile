@@ -89,6 +89,7 @@ soak: $(VENV)/full
 	@$(BIN)/python -m bench.soak --kills 1000
 	@$(BIN)/python -m bench.soak --kills 100 --postgresql
 	@$(BIN)/python -m bench.ledger
+	@$(BIN)/python -m bench.sources
 	@$(BIN)/python -m bench.aarch64
 	@$(BIN)/python -m bench.flower_faults
 

@@ -27,7 +27,8 @@ from rich.table import Table
 from nestegg import Budget, Group, SpendAsYouGo, plan
 from nestegg.accounting import ORDERS, rdp
 from nestegg.planning import judged
-from nestegg.planning.clients import bucket, read_clients
+from nestegg.planning.clients import read_clients
+from nestegg.planning.levels import bucket
 
 PAPER = [
     Group("strict", 34, Budget(10.0), saving_rate=0.5, transition=13),

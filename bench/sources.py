@@ -1,6 +1,6 @@
-"""Clients from a Parquet file: making its index, opening it, and loading cohorts, each in a process of its own.
+"""Clients from a Parquet file: making its index, opening it, loading cohorts, training; each in a process of its own.
 
-python -m bench.sources [--clients 1000000] [--samples 20] [--features 50] [--cohort 1000] [--folder FOLDER]
+python -m bench.sources [--clients 1000000] [--samples 20] [--cohort 1000] [--folder FOLDER]
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from nestegg.data import from_parquet
 
 ROWS = 500_000  # of a row group
 ROUNDS = 50
+FEATURES, LABELS = 50, 10
 
 
-def write_file(path: Path, *, clients: int, samples: int, features: int, is_sorted: bool) -> None:
+def write_file(path: Path, *, clients: int, samples: int, is_sorted: bool) -> None:
     """Write random data, row group by row group; the same for the same numbers."""
     stream = np.random.default_rng(17)
     whose = np.repeat(np.arange(clients, dtype=np.int32), samples)
     if not is_sorted:
         stream.shuffle(whose)
     names = pa.array([f"client-{i:07d}" for i in range(clients)])
-    columns = ["user", *(f"x{i}" for i in range(features)), "label"]
-    types = [pa.string(), *[pa.float32()] * features, pa.int64()]
+    columns = ["user", *(f"x{i}" for i in range(FEATURES)), "label"]
+    types = [pa.string(), *[pa.float32()] * FEATURES, pa.int64()]
     schema = pa.schema(list(zip(columns, types, strict=True)))
     with pq.ParquetWriter(path, schema, use_dictionary=["user"], compression="none") as writer:
         for begin in range(0, len(whose), ROWS):
             own = whose[begin : begin + ROWS]
-            x = stream.random((features, len(own)), dtype=np.float32)
-            y = stream.integers(10, size=len(own))
+            x = stream.random((FEATURES, len(own)), dtype=np.float32)
+            y = stream.integers(LABELS, size=len(own))
             writer.write_table(pa.table([names.take(pa.array(own)), *x, y], schema=schema))
 
 
@@ -66,6 +67,43 @@ def load(path: Path, cohort: int) -> dict[str, Any]:
     }
 
 
+def train(path: Path, cohort: int) -> dict[str, Any]:
+    """Train from the file: how long from the import of torch to the end of the first round, and later rounds."""
+    began = time.perf_counter()
+    from nestegg import Federation  # noqa: F401, torch takes its time to import
+
+    return rounds(from_parquet(path, client="user", target="label"), cohort, began)
+
+
+def train_from_memory(path: Path, cohort: int) -> dict[str, Any]:
+    """Train with all data in memory, by position."""
+    source = from_parquet(path, client="user", target="label")
+    x, y, sizes = source.load_rows(np.arange(len(source.names)))
+    clients = list(zip(x.split(sizes.tolist()), y.split(sizes.tolist()), strict=True))
+    return rounds(clients, cohort, time.perf_counter())
+
+
+def rounds(clients: Any, cohort: int, began: float) -> dict[str, Any]:
+    """Do rounds of softmax regression with a cohort of that size in the mean."""
+    from torch import nn
+
+    from nestegg import Budget, Federation, Group, LocalTraining, plan
+
+    count = len(getattr(clients, "names", clients))
+    made = plan([Group("all", count, Budget(2.0))], rounds=ROUNDS, spending_rate=min(cohort / count, 1.0))
+    model = nn.Sequential(nn.Linear(FEATURES, LABELS))
+    world = Federation(made, model, clients, local=LocalTraining(epochs=1))
+    state, times = world.start(), []
+    while state.round < ROUNDS:
+        start = time.perf_counter()
+        state, _ = world.round(state)
+        times.append(time.perf_counter() - start)
+        if state.round == 1:
+            first = time.perf_counter() - began
+    middle = 1000 * float(np.median(times[1:]))
+    return {"first round after": f"{first:.1f} s", "later rounds": f"{middle:.1f} ms"}
+
+
 def measured(work: Callable[[Path, int], dict[str, Any]], path: Path, cohort: int) -> dict[str, Any]:
     """Do it, and add the most memory that this process ever had."""
     found = work(path, cohort)
@@ -81,19 +119,19 @@ def alone(work: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
 def main() -> None:
     """Measure, and print a line each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, default in (("clients", 1_000_000), ("samples", 20), ("features", 50), ("cohort", 1000)):
+    for name, default in (("clients", 1_000_000), ("samples", 20), ("cohort", 1000)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--folder", type=Path, help="where the files are made, in a folder that is removed afterwards")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
         for is_sorted in (False, True):
             path = Path(folder) / "people.parquet"
-            numbers = {"clients": asked.clients, "samples": asked.samples, "features": asked.features}
-            alone(write_file, path, **numbers, is_sorted=is_sorted)
+            alone(write_file, path, clients=asked.clients, samples=asked.samples, is_sorted=is_sorted)
             print(f"{'sorted' if is_sorted else 'unsorted'} file of {path.stat().st_size / 1e9:.2f} GB")
-            for work in (index, load):
+            for work in (index, load, train, train_from_memory):
                 found = alone(measured, work, path, asked.cohort)
-                print("  " + ", ".join(f"{name} {value}" for name, value in found.items()), flush=True)
+                numbers = ", ".join(f"{name} {value}" for name, value in found.items())
+                print(f"  {work.__name__}: {numbers}", flush=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from nestegg import InputError
 from nestegg.config import load_config, to_toml
 from nestegg.planning import split_clients
-from nestegg.planning.clients import ClientBudgets, bucket, read_clients
+from nestegg.planning.clients import ClientBudgets, read_clients
+from nestegg.planning.levels import bucket
 from nestegg.roster import make_plan
 
 

@@ -90,6 +90,16 @@ def test_a_mutated_plan_is_caught(name: str, saved: Path, tmp_path: Path) -> Non
         load_plan(changed).verify()
 
 
+def digest_of(content: dict[str, Any]) -> str:
+    """The digest that a plan file should have."""
+    derived = ("mean_sampling_rate", "round_noise_multiplier", "digest")
+    decisions = json.loads(json.dumps({key: value for key, value in content.items() if key not in derived}))
+    for group in decisions["groups"]:
+        group.pop("epsilon_spent_pld")
+    text = json.dumps(decisions, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 HARMLESS = {"a larger budget", "a charge before"}  # consistent changes that nobody is harmed by
 
 
@@ -98,12 +108,7 @@ def test_a_mutated_plan_with_a_forged_digest_is_caught(name: str, saved: Path, t
     """The digest is no secret: whoever changes a plan can mend it. The numbers then contradict each other."""
     content = json.loads(saved.read_text())
     MUTATIONS[name](content)
-    derived = ("mean_sampling_rate", "round_noise_multiplier", "digest")
-    decisions = json.loads(json.dumps({key: value for key, value in content.items() if key not in derived}))
-    for group in decisions["groups"]:
-        group.pop("epsilon_spent_pld")
-    text = json.dumps(decisions, sort_keys=True, separators=(",", ":"))
-    content["digest"] = hashlib.sha256(text.encode()).hexdigest()
+    content["digest"] = digest_of(content)
     changed = tmp_path / "plan.json"
     changed.write_text(json.dumps(content))
     with pytest.raises((VerificationError, InputError)):

@@ -21,9 +21,12 @@ from nestegg import (
     Group,
     InputError,
     Plan,
+    Setting,
     Shaped,
     SpendAsYouGo,
+    Uniform,
     VerificationError,
+    grouped,
     load_plan,
     plan,
     save_plan,
@@ -32,13 +35,14 @@ from nestegg.accounting import (
     ORDERS,
     SMALLEST_DELTA,
     GaussianAccountant,
+    RdpAccountant,
     compose,
     filter_order,
     gaussian_allowance,
     rdp,
     renyi_account,
 )
-from nestegg.planning import SHAPES, Planner, Standing, epsilon_by_pld, judged, replanned, verify
+from nestegg.planning import COMPARED, METHODS, SHAPES, Planner, Standing, epsilon_by_pld, judged, replanned, verify
 from nestegg.planning.judge import epsilons
 
 from .conftest import ANY_LENGTH, GROUPS, with_history
@@ -510,3 +514,137 @@ def test_one_noise_for_all_whatever_their_histories(method: str, accountant: str
     assert all(other == first for other in others)
     assert min(first) > max(made.groups[0].noise_multiplier)
     rest.verify()
+
+
+def test_every_group_goes_on_with_its_own_curve() -> None:
+    """After one group was planned anew, the curves of two groups differ."""
+    made = plan(ANY_LENGTH[:2], 8, method=Shaped([4.0, 3.0, 3.0, 2.0, 2.0, 1.0, 1.0, 1.0]))
+    strict, middle = made.groups
+    done = {row.group.name: row.charges(2) for row in made.groups}
+    flat = replace(middle, noise_multiplier=(*middle.noise_multiplier[:2], *(2.0,) * 6))
+    changed = replace(made, groups=(strict, flat))
+    standings = {name: [Standing("this run", Budget(30.0), charges)] for name, charges in done.items()}
+    for rest in (changed.replan(2), replanned(changed, 2, standings)):
+        for old, new in zip(changed.groups, rest.groups, strict=True):
+            sigma = new.noise_multiplier[-6:]
+            assert np.array(sigma) / sigma[0] == pytest.approx(
+                np.array(old.noise_multiplier[2:]) / old.noise_multiplier[2]
+            )
+            assert 0.999 * new.group.budget.epsilon <= new.epsilon_spent[-1] <= new.group.budget.epsilon
+
+
+def test_planners_of_ours_are_values_with_names() -> None:
+    assert plan(GROUPS, 25, method=SpendAsYouGo()) == plan(GROUPS, 25)
+    assert plan(GROUPS, 25, method=Uniform()) == plan(GROUPS, 25, method="idp-fedavg")
+    assert plan(ANY_LENGTH, 6, method=Shaped()) == plan(ANY_LENGTH, 6, method="shaped")
+    assert plan(GROUPS, 25, method=SpendAsYouGo("paper")).composition == "paper"
+
+
+@pytest.mark.parametrize("method", [*METHODS, *COMPARED])
+def test_the_registry_tells_what_plans_do(method: str) -> None:
+    about = COMPARED[method]
+    made = plan(ANY_LENGTH, 6, method=about.written)
+    assert made.is_private == about.is_private == (min(made.groups[0].noise_multiplier) > 0.0)
+    assert about.same_noise == (len({row.noise_multiplier for row in made.groups}) == 1 and about.is_private)
+    assert (about.rates == "saving") == (len(set(made.groups[0].sampling_rate)) == 2)
+    assert made.about == METHODS[about.written]
+
+
+@pytest.mark.parametrize(
+    ("rates", "noise", "sentence"),
+    [
+        (1.5, 1.0, "rates must be above 0 and at most 1"),
+        ([0.5, np.nan, 0.5], 1.0, "rates must be above 0 and at most 1"),
+        (
+            [0.5, 0.5],
+            1.0,
+            "rates must be a number, one for each of the 3 rounds, or such a row for each of the 3 groups",
+        ),
+        (0.5, "loud", "relative_noise must be a number"),
+        (0.5, [1.0, 0.0, 1.0], "relative_noise must be finite and above 0"),
+        (0.5, [1.0, 1.0, 1e5], "relative_noise goes from 1 to 100000; a factor of 10000 is allowed"),
+    ],
+)
+def test_a_setting_calibrates_rates_and_noise_only(rates: Any, noise: Any, sentence: str) -> None:
+    groups = tuple(group.resolved(3, 0.9) for group in ANY_LENGTH)
+    setting = Setting(groups, 3, 0.9, (RdpAccountant(),) * 3, 10.0, (1.0,) * 3)
+    with pytest.raises(InputError, match=sentence):
+        setting.calibrated(rates, noise)
+
+
+def test_a_setting_calibrates_any_rows() -> None:
+    """With what is spent before, and judged by all orders at once; only the ratios of noise matter."""
+    before = Charge(0.3, 2.0, 4)
+    groups = tuple(g.resolved(3, 0.9) for g in with_history(ANY_LENGTH, {"middle": [before]}))
+    setting = Setting(groups, 3, 0.9, (RdpAccountant(),) * 3, 10.0, (1.0,) * 3)
+    rates, noise = [[0.1, 0.5, 0.9], [0.9, 0.5, 0.1], [0.2, 0.2, 0.2]], [[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [7.0] * 3]
+    made = setting.calibrated(rates, noise)
+    assert made.sampling_rate.tolist() == rates
+    for i, group in enumerate(groups):
+        charges = [*group.already_spent, *map(Charge, rates[i], made.noise_multiplier[i].tolist())]
+        spent = np.sum([rdp(np.array([q]), np.array([sigma]), ORDERS)[0] * n for q, sigma, n in charges], axis=0)
+        assert (
+            0.999999 * group.budget.epsilon
+            <= epsilon_from_rdp(list(ORDERS), spent.tolist(), 1e-5)
+            <= group.budget.epsilon
+        )
+        assert made.noise_multiplier[i] / made.noise_multiplier[i, 0] == pytest.approx(np.array(noise[i]) / noise[i][0])
+    assert setting.calibrated(rates, np.array(noise) * 100.0).noise_multiplier == pytest.approx(made.noise_multiplier)
+
+
+def test_clients_may_have_names_which_are_in_no_plan() -> None:
+    named = plan([Group("strict", ["ada", "bob"], Budget(4.0)), Group("open", ["eve"], Budget(9.0))], 5)
+    counted = plan([Group("strict", 2, Budget(4.0)), Group("open", 1, Budget(9.0))], 5)
+    assert [row.group.members for row in named.groups] == [("ada", "bob"), ("eve",)]
+    assert (named, named.digest, named.to_json()) == (counted, counted.digest, counted.to_json())
+    assert "ada" not in named.to_json() + repr(named) + named._repr_html_()
+    assert named.replan(2).groups[0].group.members == ("ada", "bob")
+
+
+@pytest.mark.parametrize(
+    ("groups", "sentence"),
+    [
+        (lambda: [Group("a", ["ada", "ada"], Budget(1.0))], "the client 'ada' is there 2 times"),
+        (lambda: [Group("a", ["ada"], Budget(1.0)), Group("b", ["ada"], Budget(2.0))], "the client 'ada' is there 2"),
+        (lambda: [Group("a", ["ada", " "], Budget(1.0))], "a client's name is ' '"),
+        (lambda: [Group("a", ["ada", 7], Budget(1.0))], "a client's name is 7"),  # type: ignore[list-item]
+        (lambda: [Group("a", 3, Budget(1.0), members=["ada"])], "members has 1 names; there must be one for each of 3"),
+        (lambda: [Group("a", [], Budget(1.0))], "clients = 0 must be a whole number"),
+        (lambda: [Group("a", "ada", Budget(1.0))], "clients = 'ada' must be a whole number"),
+    ],
+)
+def test_names_of_clients_are_checked(groups: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        plan(groups(), 3)
+
+
+@examples(40)
+@given(
+    budgets=st.dictionaries(st.text(min_size=1).filter(str.strip), st.floats(0.01, 100.0), min_size=1),
+    levels=st.integers(1, 40),
+)
+def test_grouped_gives_nobody_more_than_the_own_budget(budgets: dict[str, float], levels: int) -> None:
+    groups = grouped(budgets, levels=levels, saving_rate=0.3)
+    assert sorted(name for group in groups for name in group.members) == sorted(budgets)
+    lost = 1.0 - (min(budgets.values()) / max(budgets.values())) ** (1.0 / levels)
+    for group in groups:
+        assert group.clients == len(group.members)
+        assert group.saving_rate == 0.3
+        for name in group.members:
+            assert group.budget.epsilon <= budgets[name]
+            assert group.budget.epsilon >= budgets[name] * (1.0 - lost) * (1.0 - 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("budgets", "sentence"),
+    [
+        ({}, "at least one client"),
+        ([1.0], "at least one client"),
+        ({"ada": -1.0}, "client 'ada': epsilon = -1.0"),
+        ({"ada": "much"}, "client 'ada': epsilon = 'much'"),
+        ({"ada": 1.0, "bob": Budget(1.0, 1e-6)}, "delta = 1e-06, 1e-05 must be one for all"),
+    ],
+)
+def test_grouped_refuses_what_is_no_budget(budgets: Any, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        grouped(budgets)

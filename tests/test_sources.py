@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import unicodedata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,3 +221,17 @@ def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'from_excel'"):
         _ = nestegg.data.from_excel
     assert {"from_frame", "Source"} <= set(dir(nestegg.data))
+
+
+def test_the_guide_runs_as_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    guide = (Path(__file__).parent.parent / "docs" / "data.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    assert len(blocks) == guide.count("```") // 2 == 8
+    scope: dict[str, Any] = {"__name__": "guide"}
+    for block in blocks:
+        exec(block, scope)
+    (printed,) = re.findall(r"# (budgets and data .*)", blocks[-1])
+    assert capsys.readouterr().out == f"{printed}\n"

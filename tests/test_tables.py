@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import stat
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -32,7 +31,7 @@ from nestegg import InputError
 from nestegg.data import Source, from_frame, from_hugging_face, from_parquet
 from nestegg.data.tables import TableSource
 
-from .examples import examples, slow
+from .examples import examples
 
 NAMES = st.one_of(
     st.sampled_from(["nan", "None", "a b", "it's", '"', "\\", "Zoë", "客户", "\n", " ", "a.b", "0", "null"]),
@@ -41,12 +40,6 @@ NAMES = st.one_of(
 FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
 ROWS = st.lists(st.tuples(NAMES, FLOATS, FLOATS, st.integers(0, 9)), min_size=1, max_size=30)
 PEOPLE = {"user": ["bob", "ada", "bob", "eve"], "a": [1.0, 2, 3, 4], "b": [5, 6, 7, 8], "label": [0, 1, 1, 0]}
-MADE = """
-import sys
-from nestegg.data import from_parquet
-source = from_parquet(sys.argv[1], client="user", target="label")
-print(source.fingerprint().hex())
-"""
 
 
 def frame(columns: dict[str, Any]) -> TableSource:
@@ -143,7 +136,7 @@ def test_large_tables_are_sorted_run_by_run(
 ) -> None:
     monkeypatch.setattr(nestegg.data.index, "_RUN_BYTES", run_bytes)
     monkeypatch.setattr(nestegg.data.arrow, "_GROUPED", 7)
-    monkeypatch.setattr(nestegg.data.parquet, "BATCH", 5)
+    monkeypatch.setattr(nestegg.data.arrow, "_BATCH", 5)
     stream = np.random.default_rng(5)
     rows = [(f"c{stream.integers(40)}", float(i), 0.5, i) for i in range(1000)]
     assert content(parquet(as_columns(rows))) == naive(rows)
@@ -188,6 +181,39 @@ def test_categories_and_indexes_of_frames() -> None:
     assert list(from_frame(shuffled, client="user", target="label").names) == ["ada", "bob", "eve"]
 
 
+def test_categories_of_polars_and_of_files(tmp_path: Path) -> None:
+    people = pl.DataFrame(PEOPLE).with_columns(pl.col("user").cast(pl.Categorical))
+    assert content(from_frame(people, client="user", target="label")) == content(frame(PEOPLE))
+    for values in (["ada", "bob", "eve"], [3, 1, 2]):
+        users = pa.DictionaryArray.from_arrays([1, 0, 1, 2], values)
+        table = pa.table(PEOPLE | {"user": users})
+        expected = frame(PEOPLE | {"user": users.to_pylist()})
+        assert content(read(write(tmp_path / "people.parquet", table))) == content(expected)
+    missing = pa.DictionaryArray.from_arrays([1, 0, 1, 2], ["ada", "bob", None])
+    with pytest.raises(InputError, match=r"column 'user' has missing, NaN or infinite values \(1\)"):
+        from_frame(pl.DataFrame(pa.table(PEOPLE | {"user": missing})), client="user", target="label")
+
+
+def test_columns_with_dots(tmp_path: Path) -> None:
+    table = pa.table({"user.id": ["x", "y"], "a": [[1.0], [2.0]], "a.list.b": [5, 6], "a.b": [3, 4], "user": [0, 1]})
+    path = write(tmp_path / "people.parquet", table)
+    source = from_parquet(path, client="user.id", target="user", features=["a.b", "a.list.b"])
+    assert source.load("y")[0].tolist() == [[4, 6]]
+    assert from_parquet(path, client="user.id", target="a.b", features=["a"]).load("y")[0].tolist() == [[2.0]]
+
+
+def test_long_rows_are_read_a_few_at_a_time(parquet: Callable[[Any], TableSource], monkeypatch: Any) -> None:
+    monkeypatch.setattr(nestegg.data.arrow, "_CELLS", 10)
+    rows = np.arange(120.0).reshape(12, 10)
+    source = parquet({"user": list("baba") * 3, "label": list(range(12)), "x": list(rows)})
+    assert source.load("a")[0].tolist() == rows[1::2].tolist()
+
+
+def test_an_open_index_is_not_sent_to_another_process(parquet: Callable[[Any], TableSource]) -> None:
+    with pytest.raises(TypeError, match="an open index cannot be sent to another process; open it there"):
+        pickle.dumps(parquet(PEOPLE))
+
+
 def test_a_selection_of_a_hugging_face_dataset() -> None:
     dataset = datasets.Dataset.from_dict(PEOPLE).select([3, 0, 2]).shuffle(seed=1)
     assert list(from_hugging_face(dataset, client="user", target="label").names) == ["bob", "eve"]
@@ -212,6 +238,7 @@ NAN, NONE = float("nan"), None
         ({"label": [1.0, NAN, NONE, 4.0]}, "column 'label' has missing, NaN or infinite values \\(2\\)"),
         ({"user": ["bob", NONE, "eve", "ada"]}, "column 'user' has missing, NaN or infinite values \\(1\\)"),
         ({"user": ["bob", "", "eve", "ada"]}, "the client's name '' must be a text that is not empty."),
+        ({"user": [""] * 4}, "the client's name '' must be a text that is not empty."),
         ({"user": [1.5, 2.5, 3.5, 4.5]}, "column 'user' is of type double; clients are texts or whole numbers."),
         ({"b": list("wxyz")}, "column 'b' is of type (large_)?string(_view)?; it must hold numbers or truth values"),
         (
@@ -409,35 +436,73 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == [path]
 
 
-def maker(path: Path, before: str = "") -> list[str]:
-    return [sys.executable, "-c", before + MADE, str(path)]
+def in_a_fork(work: Callable[[], object]) -> int:
+    """The number of a process that does something, and ends with 0 if nothing was raised."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return child
 
 
-@pytest.mark.parametrize("step", ["samples", *slow("group", "os.rename")])
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("step", ["group", "samples", "write_index", "sync_folder"])
 def test_a_killed_maker_leaves_no_index_and_the_next_makes_it(step: str, tmp_path: Path) -> None:
     path = write(tmp_path / "people.parquet", PEOPLE)
-    index, kill = tmp_path / "people.parquet.index", "lambda *a: os.kill(os.getpid(), 9)"
-    where = step if "." in step else f"parquet.{step}"
-    before = f"import os, nestegg.data.parquet as parquet\n{where} = {kill}\n"
-    assert subprocess.run(maker(path, before), check=False).returncode == -signal.SIGKILL
+    index = tmp_path / "people.parquet.index"
+    module = nestegg.data.index if step == "sync_folder" else nestegg.data.parquet
+
+    def make_and_die() -> None:
+        setattr(module, step, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        read(path)
+
+    assert ended(in_a_fork(make_and_die)) == -signal.SIGKILL
     assert not index.exists()
     assert (tmp_path / ".people.parquet.index.new").exists()
     assert content(read(path)) == content(frame(PEOPLE))
     assert sorted(tmp_path.iterdir()) == [path, index]
 
 
-def test_makers_of_the_same_index_wait_for_one_another(tmp_path: Path) -> None:
-    rows = [(f"c{i % 50}", float(i), 1.0, 1) for i in range(5000)]
+def test_who_comes_while_an_index_is_made_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "people.parquet", PEOPLE)
+    children: list[int] = []
+
+    def open_without_making(ready: int) -> None:
+        def locked(folder: Path) -> Any:
+            os.write(ready, b"!")
+            return nestegg.data.index.locked(folder)
+
+        monkeypatch.setattr(nestegg.data.parquet, "locked", locked)
+        monkeypatch.setattr(nestegg.data.parquet, "replacing", None)
+        read(path)
+
+    def group(*arguments: Any) -> Any:
+        wait, ready = os.pipe()
+        children.append(in_a_fork(lambda: open_without_making(ready)))
+        assert os.read(wait, 1) == b"!"
+        return nestegg.data.arrow.group(*arguments)
+
+    monkeypatch.setattr(nestegg.data.parquet, "group", group)
+    read(path)
+    assert list(map(ended, children)) == [0]
+
+
+def test_threads_that_make_the_same_index(tmp_path: Path) -> None:
+    rows = [(f"c{i % 50}", float(i), 1.0, 1) for i in range(500)]
     path = write(tmp_path / "people.parquet", as_columns(rows))
-    processes = [subprocess.Popen(maker(path), stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    prints: list[str] = []
-    threads = [threading.Thread(target=lambda: prints.append(read(path).fingerprint().hex())) for _ in range(3)]
+    prints: list[bytes] = []
+    threads = [threading.Thread(target=lambda: prints.append(read(path).fingerprint())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    prints += [process.communicate()[0].strip() for process in processes]
-    assert prints == [frame(as_columns(rows)).fingerprint().hex()] * 5
+    assert prints == [frame(as_columns(rows)).fingerprint()] * 4
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["people.parquet", "people.parquet.index"]
 
 
@@ -455,17 +520,18 @@ def test_forked_processes_and_threads_share_an_index(parquet: Callable[[Any], Ta
             if y.tolist() != [row[-1] for at in chosen for row in expected[source.names[at]]]:
                 wrong.append(f"seed {seed}")
 
-    child = os.fork()
-    if child == 0:
+    def look_and_count() -> None:
         look(0)
-        os._exit(len(wrong))
+        assert wrong == []
+
+    child = in_a_fork(look_and_count)
     threads = [threading.Thread(target=look, args=(seed,)) for seed in (1, 2, 3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert os.waitpid(child, 0)[1] == 0
+    assert ended(child) == 0
 
 
 def test_an_unknown_client(source_of: Callable[[Any], TableSource]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,12 @@ from pydantic import Field
 
 from nestegg.checks import one_of, positive, whole
 from nestegg.errors import InputError
+from nestegg.method_keys import PLANNER_KEYS, owner_of, unread_keys
 from nestegg.named import is_named
-from nestegg.planning.registry import METHODS, Method, known_method
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
 NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
-# Parameters of our planners that may stand in [privacy] itself, as they did before there was [privacy.planner].
-PLANNER_KEYS = ("composition", "shape", "end_ratio")
-# Keys that only one method reads; with any other they are a mistake.
-_METHOD_KEYS = ("shape", "end_ratio", "adaptive")
 # Words that training knows, which takes torch to import; a test keeps them equal.
 CHOICES = {
     ("federation", "partition"): ("dirichlet", "iid", "shards"),
@@ -184,7 +179,8 @@ def _named(config: Config) -> list[str | None]:
 def _samples(privacy: Privacy) -> bool:
     """Whether somebody may be left out of a round: then only one Rényi order holds for a ledger that outlives a run."""
     rates = [privacy.spending_rate, privacy.saving_rate, *(group.saving_rate for group in privacy.groups)]
-    return privacy.budgets_file is not None or any(rate is not None and rate < 1.0 for rate in rates)
+    may_sample = privacy.budgets_file is not None or is_named(privacy.method)  # whose rates are not known yet
+    return may_sample or any(rate is not None and rate < 1.0 for rate in rates)
 
 
 def changed(config: Config, section: str, **values: Any) -> Config:
@@ -207,26 +203,12 @@ def to_toml(config: Config) -> dict[str, Any]:
     return content
 
 
-def unread_keys(method: str) -> list[str]:
-    """Return the keys of [privacy] that only other methods read."""
-    about = known_method("privacy.method", method)
-    return [key for key in _METHOD_KEYS if not reads(about, key)] + (["composition"] if about.is_own else [])
-
-
-def reads(method: Method, key: str) -> bool:
-    """Return whether a method reads a key that may stand in [privacy] itself."""
-    if key == "adaptive":
-        return method.learns_clip_norm
-    return method.planner is not None and key in {field.name for field in fields(method.planner)}  # type: ignore[arg-type]
-
-
 def check_method_keys(config: Config) -> None:
     """Refuse keys that belong to another method than the configured one, and parameters that are given twice."""
     given, method = config.privacy.model_fields_set, config.privacy.method
     for key in unread_keys(method):
         if key in given:
-            owner = next(one.written for one in METHODS.values() if reads(one, key))
-            raise InputError(f"privacy.{key} belongs to the method {owner!r}; privacy.method = {method!r}.")
+            raise InputError(f"privacy.{key} belongs to the method {owner_of(key)!r}; privacy.method = {method!r}.")
     for key in PLANNER_KEYS:
         if key in given and config.privacy.planner:
             raise InputError(f"privacy.{key} and privacy.planner are both given; one of them must go.")

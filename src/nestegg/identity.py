@@ -10,7 +10,8 @@ import hashlib
 import json
 from typing import Any
 
-from nestegg.config import Config, unread_keys
+from nestegg.config import Config
+from nestegg.method_keys import unread_keys
 from nestegg.schema import Section
 
 FIRST_KEYS = {

@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
-from nestegg.config import PLANNER_KEYS, Config, GroupTable, Privacy, changed, is_own, reads
+from nestegg.config import Config, GroupTable, Privacy, changed, is_own
 from nestegg.curves import CURVES
 from nestegg.errors import InputError
+from nestegg.method_keys import PLANNER_KEYS, reads
 from nestegg.named import load_object
 from nestegg.own import own_names
 from nestegg.planning import (
@@ -26,7 +27,8 @@ from nestegg.planning import (
     plan,
     split_clients,
 )
-from nestegg.planning.clients import ClientBudgets, bucket, read_clients
+from nestegg.planning.clients import ClientBudgets, read_clients
+from nestegg.planning.levels import bucket
 from nestegg.planning.parameters import planner_with
 
 BUDGETS = ("individual", "smallest")

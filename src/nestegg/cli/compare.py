@@ -15,6 +15,7 @@ from nestegg.cli.tables import accuracy_table
 from nestegg.config import load_config
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
+from nestegg.named import is_named
 
 
 def compare(
@@ -42,6 +43,8 @@ def compare(
 
     config = load_config(config_file)
     names = [name.strip() for name in methods.split(",") if name.strip()]
+    if config.code is None and any(map(is_named, names)):
+        config = config.model_copy(update={"code": str(config_file.parent.resolve())})
     folder = out or Path(f"{config_file.stem}-comparison")
     if folder.exists() and not resume:
         raise InputError(f"{folder} exists; give another folder, or go on with it by --resume.")

@@ -17,7 +17,8 @@ from nestegg.data.sources import check_name
 from nestegg.errors import InputError
 
 MAX_SAMPLES = 1_000_000  # of one client: more is a mistake, such as a column that is no client's name
-BATCH = 65536  # rows that are converted at a time
+_BATCH = 65536  # rows that are converted at a time
+_CELLS = 2**22  # and numbers: fewer rows if they are long
 _GROUPED = 2**20  # rows whose clients are looked up at a time
 _TOKENS = (pa.int32(), pa.int64())  # whole numbers that stay what they are, as tensors of these types do
 
@@ -29,12 +30,12 @@ class Table:
     Attributes:
         place: how messages call it.
         schema: its columns and their types.
-        batches: gives some of its columns, all rows in order.
+        batches: gives some of its columns, all rows in order, at most so many at a time.
     """
 
     place: str
     schema: pa.Schema
-    batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
+    batches: Callable[[Sequence[str], int], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -139,15 +140,16 @@ def width(table: Table, columns: Columns) -> int:
     """Return how many inputs a sample has."""
     if not columns.is_list:
         return len(columns.features)
-    for batch in table.batches(columns.features):
+    (name,) = columns.features
+    for batch in table.batches(columns.features, 1):
         if len(batch):
-            return int(pc.list_value_length(batch.column(0)).fill_null(0)[0].as_py())
+            return int(pc.list_value_length(batch.column(name)).fill_null(0)[0].as_py())
     raise InputError(f"{table.place} has no rows.")
 
 
 def samples(table: Table, columns: Columns, inputs: int) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
     """Yield batches of inputs and targets, in the order of rows; a value that is no finite number is refused."""
-    for batch in table.batches(columns.values):
+    for batch in table.batches(columns.values, max(1, min(_BATCH, _CELLS // max(inputs, 1)))):
         x = np.empty((len(batch), inputs), columns.input_type)
         if columns.is_list:
             (name,) = columns.features
@@ -189,11 +191,19 @@ def _clients(table: Table, column: str) -> Iterator[pa.Array]:
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
     if not is_text and not pa.types.is_integer(kind):
         raise InputError(f"{table.place}: column {column!r} is of type {kind}; clients are texts or whole numbers.")
-    for batch in table.batches([column]):
-        names = batch.column(column)
+    for batch in table.batches([column], _BATCH):
+        names = _decoded(batch.column(column))
         if names.null_count:
             _refuse_missing(table, column)
         yield names.cast(pa.large_string() if is_text else kind)
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    """A column of categories as what they are; others as they are."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    is_view = pa.types.is_string_view(column.dictionary.type)  # of which Arrow takes no parts
+    return (column.dictionary.cast(pa.large_string()) if is_view else column.dictionary).take(column.indices)
 
 
 def _gathered(chunks: Iterable[pa.Array]) -> Iterator[pa.Array]:
@@ -254,8 +264,8 @@ def _lists(table: Table, name: str, column: pa.Array, inputs: int) -> NDArray[An
 def _refuse_missing(table: Table, name: str) -> NoReturn:
     """Say how many values of a column are missing: it is read once more."""
     missing = 0
-    for batch in table.batches([name]):
-        column = batch.column(name)
+    for batch in table.batches([name], 1024):  # few, if they are long lists
+        column = _decoded(batch.column(name))
         if _is_list(column.type):
             missing += column.null_count
             column = column.flatten()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from nestegg.data.arrow import BATCH, Table, choose, group, samples, width
+from nestegg.data.arrow import Table, choose, group, samples, width
 from nestegg.data.tables import ArrayRows, TableSource
 from nestegg.errors import InputError
 
@@ -43,8 +43,8 @@ def from_frame(frame: Any, *, client: str, target: str, features: Sequence[str] 
         raise InputError(f"frame cannot be read: {': '.join(map(str, error.args))}.") from None
     table = table.select([str(name) for name in frame.columns])  # without the index of pandas
 
-    def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield from table.select(columns).to_batches(max_chunksize=BATCH)
+    def batches(columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        yield from table.select(columns).to_batches(max_chunksize=rows)
 
     return grouped(Table("frame", table.schema, batches), client=client, target=target, features=features)
 

@@ -8,7 +8,7 @@ from typing import Any
 import datasets
 import pyarrow as pa
 
-from nestegg.data.arrow import BATCH, Table
+from nestegg.data.arrow import Table
 from nestegg.data.frames import grouped
 from nestegg.data.tables import TableSource
 from nestegg.errors import InputError
@@ -31,8 +31,8 @@ def from_hugging_face(dataset: Any, *, client: str, target: str, features: Seque
             f"dataset of type {type(dataset).__name__} must be one split of a dataset of Hugging Face, not streamed."
         )
 
-    def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        for part in dataset.select_columns(list(columns)).with_format("arrow").iter(BATCH):
+    def batches(columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        for part in dataset.select_columns(list(columns)).with_format("arrow").iter(rows):
             yield from part.combine_chunks().to_batches()
 
     table = Table("dataset", dataset.features.arrow_schema, batches)

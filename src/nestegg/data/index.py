@@ -57,6 +57,7 @@ def locked(folder: Path) -> Iterator[None]:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:
+        fcntl.flock(handle, fcntl.LOCK_UN)  # a process that was forked meanwhile has the file open still
         os.close(handle)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nestegg.data.arrow import BATCH, Columns, Table, choose, group, samples, width
+from nestegg.data.arrow import Columns, Table, choose, group, samples, width
 from nestegg.data.index import locked, open_index, replacing, sorted_batches, write_index
 from nestegg.data.tables import TableSource
 from nestegg.errors import InputError
@@ -78,10 +78,10 @@ def from_parquet(
 def read_table(file: Path, use_threads: bool = True) -> Table:
     """Return a Parquet file as a table that is read in batches."""
 
-    def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    def batches(columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
         try:
             with pq.ParquetFile(file, buffer_size=_READ_AHEAD, pre_buffer=False) as opened:
-                yield from opened.iter_batches(BATCH, columns=list(columns), use_threads=use_threads)
+                yield from opened.iter_batches(rows, columns=list(columns), use_threads=use_threads)
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{file} cannot be read: {_first_line(error)}.") from None
 

@@ -32,8 +32,8 @@ def read_csv(file: Path, *, target: str, features: Sequence[str] | None) -> Pair
     if not table.num_rows:  # whose columns have no type
         raise InputError(f"{file.name} has no rows.")
 
-    def batches(columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield from table.select(columns).to_batches()
+    def batches(columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+        yield from table.select(columns).to_batches(max_chunksize=rows)
 
     x, y = _pair(Table(file.name, table.schema, batches), target, features)
     return x.float(), y

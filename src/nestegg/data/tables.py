@@ -6,7 +6,7 @@ import hashlib
 import os
 import weakref
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.data.names import Names
+from nestegg.data.reading import read_runs
 
 Positions = NDArray[np.int64]
 
@@ -53,6 +54,9 @@ class FileRows:
     Reads are by offset: threads and forked processes share one open file. It stays readable when it is deleted.
     """
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open index cannot be sent to another process; open it there.")
+
     def __init__(self, path: Path, digest: str) -> None:
         self.digest = digest
         mapped = np.load(path, mmap_mode="r")  # which also checks that the file is as long as it says
@@ -66,17 +70,7 @@ class FileRows:
         if not rows.size:
             return rows
         width = rows.nbytes // len(rows)
-        runs = list(zip((self._begin + width * starts).tolist(), (width * sizes).tolist(), strict=True))
-        for offset, length in runs if hasattr(os, "posix_fadvise") else ():
-            os.posix_fadvise(self._file, offset, length, os.POSIX_FADV_WILLNEED)  # a disk finds them side by side
-        target, at = raw(rows), 0
-        for offset, length in runs:
-            end = at + length
-            while at < end:
-                read = os.preadv(self._file, [target[at:end]], offset + length - (end - at))
-                if not read:
-                    raise OSError("a file of an index was cut short")
-                at += read
+        read_runs(self._file, self._begin + width * starts, width * sizes, rows.reshape(-1).view(np.uint8))
         return rows
 
 
@@ -85,15 +79,12 @@ class TableSource:
 
     Attributes:
         names: all clients: texts sorted by code points, whole numbers by value.
+        sizes: samples of each.
     """
 
     def __init__(self, names: Names, ends: Positions, inputs: Rows, targets: Rows) -> None:
-        self.names, self._ends, self._inputs, self._targets = names, ends, inputs, targets
-
-    @property
-    def sizes(self) -> Positions:
-        """Samples of each client."""
-        return np.diff(self._ends, prepend=0)
+        self.names, self.sizes = names, np.diff(ends, prepend=0)
+        self._ends, self._inputs, self._targets = ends, inputs, targets
 
     def load(self, name: str) -> tuple[Tensor, Tensor]:
         """Return a client's inputs and targets, in the order of its rows in the table."""

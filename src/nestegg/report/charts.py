@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.files import write_atomically
-from nestegg.planning import Plan
+from nestegg.planning import COMPARED, Plan
 
 # Okabe and Ito's palette: told apart by the colour-blind too. Lines also differ in dash, for black and white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
@@ -78,12 +78,29 @@ def comparison_chart(curves: Mapping[str, NDArray[np.float64]]) -> alt.TopLevelM
         for name, seeds in curves.items()
         for t, some in enumerate(seeds.T, 1)
     ]
-    means = lines(rows, "accuracy", "test accuracy, %", "Which method is ahead, and when?", "method")
+    title = "Which method is ahead, and when?"
+    means = lines(rows, "accuracy", "test accuracy, %", title, "method", method_colours(curves))
     low = alt.Y("low:Q", title="test accuracy, %", scale=alt.Scale(zero=False))
     bands = means.mark_area(opacity=0.12, strokeWidth=0).encode(y=low, y2="high:Q", tooltip=alt.value(None))
     bands.encoding.strokeDash = alt.Undefined  # areas have none
-    title, means.title, bands.title = means.title, alt.Undefined, alt.Undefined
+    means.title = bands.title = alt.Undefined
     return alt.layer(bands, means, title=title)
+
+
+def method_colours(names: Iterable[str]) -> list[str]:
+    """Return a colour for each method: its own, or the next that is free where it has none or another took it.
+
+    >>> method_colours(["fedavg", "exact", "mine"])
+    ['#7F7F7F', '#009E73', '#0072B2']
+    """
+    chosen: list[str] = []
+    wished = [COMPARED[name].colour if name in COMPARED else None for name in names]
+    for number, colour in enumerate(wished):
+        if colour is None or colour in chosen:
+            free = [one for one in PALETTE if one not in (*chosen, *wished)]
+            colour = free[0] if free else PALETTE[number % len(PALETTE)]
+        chosen.append(colour)
+    return chosen
 
 
 def label_chart(labels: NDArray[np.int64]) -> alt.Chart:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from nestegg.files import write_atomically
 from nestegg.planning import COMPARED
-from nestegg.report.charts import PALETTE, Picture, comparison_chart, save_charts
+from nestegg.report.charts import Picture, comparison_chart, method_colours, save_charts
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.markup import as_csv, as_html
 
@@ -91,9 +91,9 @@ def _page(curves: Curves, dataset: str, first_seed: int, note: str | None, pictu
     parts = [
         Part(
             "Final accuracy",
-            f"{as_html(HEADS, final_rows(curves), PALETTE)}<p>Test accuracy in percent on public data after the last "
-            "round; mean and standard deviation over the seeds, and the difference of means to training without "
-            "noise.</p>",
+            f"{as_html(HEADS, final_rows(curves), method_colours(curves))}"
+            "<p>Test accuracy in percent on public data after the last round; mean and standard deviation over the "
+            "seeds, and the difference of means to training without noise.</p>",
         ),
         Part("Accuracy over the rounds", f"<p>Mean over the seeds.{band}</p>", [picture]),
     ]

@@ -11,6 +11,7 @@ from nestegg.config import Config, check_config, load_config
 from nestegg.description import CONFIG, RUN, Description
 from nestegg.errors import InputError
 from nestegg.ledger import RunBooks
+from nestegg.named import load_object
 from nestegg.planning import Plan, remarks
 from nestegg.runs.configured import Simulation, new_simulation
 from nestegg.runs.folder import RunFolder
@@ -104,6 +105,8 @@ def replan_run(folder: Path) -> Plan:
             if made.about.learns_clip_norm:
                 AdaptiveClipping(**run.run.adaptive).check(made)
 
+        if books.plan.about.is_own and (folder / CONFIG).is_file():  # whose planner may lie beside the configuration
+            load_object("plan.method", books.plan.method, load_config(folder / CONFIG).code)
         made = books.replan(acceptable)
         run.put_in_force(made)
         say(books.conditions())

@@ -82,9 +82,13 @@ class Federation:
             self.test.check(copy.deepcopy(self.model), self.local.loss)
         self._check_lattices()
         self.engine, self.why = make_engine(self.performance, self.model, self.clients, self.local, self.randomness)
-        sizes = self.clients.sizes
-        taken = math.inf if sizes is None else self.local.epochs * int(sizes.sum()) * np.mean(plan.mean_sampling_rate)
-        count = self.performance.worker_count(self.engine.name, float(taken), self.layout.size)
+        sizes, share = self.clients.sizes, float(np.mean(plan.mean_sampling_rate))
+        count = self.performance.worker_count(
+            self.engine.name,
+            self.layout.size,
+            samples=math.inf if sizes is None else self.local.epochs * int(sizes.sum()) * share,
+            loads=len(self.clients) * share if self.clients.is_lazy else 0.0,
+        )
         self.workers = Workers(self.engine, count, self.layout.size)
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
 

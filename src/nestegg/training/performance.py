@@ -17,8 +17,8 @@ ENGINES = ("auto", "loop", "dense")
 PRECISIONS = ("fp32", "bf16")
 MAX_WORKERS = 256
 # Seconds of a round from which on processes are worth their start; parameters times samples that the dense engine
-# trains in a second; seconds that the other engine takes for a sample, at least.
-_LONG, _RATE, _OVERHEAD = 0.02, 1e10, 1e-5
+# trains in a second; seconds that the other engine takes for a sample, at least; seconds to load a client's data.
+_LONG, _RATE, _OVERHEAD, _LOADING = 0.02, 1e10, 1e-5, 2e-5
 
 
 @dataclass(frozen=True)
@@ -61,20 +61,21 @@ class Performance:
                 "AVX512_CORE_BF16 in the environment may help where matrix units are announced but not usable."
             )
 
-    def worker_count(self, engine: str, samples: float, size: int) -> int:
+    def worker_count(self, engine: str, size: int, *, samples: float, loads: float) -> int:
         """Return how many processes train: as many as asked for; or one for each core, if rounds are long enough.
 
         Args:
             engine: name of the one that trains.
-            samples: that all clients together take in a round.
             size: number of parameters.
+            samples: that all clients together take in a round.
+            loads: clients whose data is loaded in a round.
         """
         if self.workers is not None:
             return self.workers
         if self.device != "cpu" or sys.platform != "linux":  # elsewhere forks are not safe
             return 1
         a_sample = size / _RATE if engine == "dense" else _OVERHEAD
-        return min(cores(), MAX_WORKERS) if samples * a_sample >= _LONG else 1
+        return min(cores(), MAX_WORKERS) if samples * a_sample + loads * _LOADING >= _LONG else 1
 
 
 def cores() -> int:
