@@ -24,7 +24,7 @@ import torch
 
 from nestegg import report, runs
 from nestegg.config import load_config
-from nestegg.ledger import Ledger, books
+from nestegg.ledger import Ledger, books, run_entries
 from nestegg.mechanism import Lattice
 from nestegg.runs import folder as files
 from nestegg.training import Callback, RoundReport, State, loop, workers
@@ -54,7 +54,7 @@ ROUNDS = 4
 # What a round does, in this order; `within` is between the writes of one transaction.
 STEPS: dict[str, tuple[Any, str]] = {
     "reserve": (books.RunBooks, "reserve"),
-    "within a transaction": (books, "append"),
+    "within a transaction": (run_entries, "append"),
     "sample": (loop.Federation, "cohort"),
     "train": (workers.Clipping, "sum"),
     "noise": (Lattice, "noise"),

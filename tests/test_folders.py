@@ -1,11 +1,10 @@
-"""Folders with a file for each client, and what is kept of what was loaded."""
+"""Folders with a file for each client."""
 
 from __future__ import annotations
 
 import os
 import pickle
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 
 import nestegg.data.single
 from nestegg import InputError
-from nestegg.data import BoundedCache, Source, from_folder
+from nestegg.data import Source, from_folder
 
 X, Y = np.array([[1.5, 2.0], [3.0, 4.0]], np.float32), np.array([1, 0])
 
@@ -87,7 +86,7 @@ def test_a_file_that_is_damaged_later_is_one_client_s(suffix: str, tmp_path: Pat
         assert "\n" not in str(error.value)
     assert torch.equal(source.load("eve")[1], torch.from_numpy(Y))
     assert source.fingerprint() != before
-    later = from_folder(tmp_path, suffix=suffix, **options(suffix))  # one that can be read is enough
+    later = from_folder(tmp_path, suffix=suffix, **options(suffix))
     assert later.names == ("ada", "eve")
 
 
@@ -114,7 +113,9 @@ def test_no_pickle_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     np.savez(tmp_path / "ada.npz", x=np.array([Harmful()], dtype=object), y=Y)
     (tmp_path / "bob.npz").write_bytes(pickle.dumps(Harmful()))
     with pytest.raises(InputError, match=r"ada\.npz cannot be read: Object arrays cannot be loaded"):
-        from_folder(tmp_path)
+        from_folder(tmp_path).load("ada")
+    with pytest.raises(InputError, match=r"bob\.npz cannot be read"):
+        from_folder(tmp_path).load("bob")
     assert not (tmp_path / "harm").exists()
 
 
@@ -152,7 +153,7 @@ def test_folders_that_are_refused(
         else:
             (tmp_path / name).write_text(data)
     with pytest.raises(InputError, match=sentence):
-        from_folder(tmp_path, **choices)
+        from_folder(tmp_path, **choices).load("ada")
 
 
 def test_what_is_no_folder(tmp_path: Path) -> None:
@@ -168,16 +169,16 @@ def test_a_client_of_too_many_rows(suffix: str, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(nestegg.data.single, "MAX_SAMPLES", 1)
     WRITERS[suffix](tmp_path / f"ada{suffix}", X, Y)
     with pytest.raises(InputError, match=f"ada{suffix} has more than 1 rows"):
-        from_folder(tmp_path, target="label")
+        from_folder(tmp_path, target="label").load("ada")
 
 
 def test_empty_files_of_parquet(tmp_path: Path) -> None:
     write_parquet(tmp_path / "ada.parquet", X[:0], Y[:0])
     with pytest.raises(InputError, match=r"ada\.parquet has no rows\."):
-        from_folder(tmp_path, target="label")
+        from_folder(tmp_path, target="label").load("ada")
     pq.write_table(pa.table({"x": pa.array([], pa.list_(pa.float32())), "label": Y[:0]}), tmp_path / "ada.parquet")
     with pytest.raises(InputError, match=r"ada\.parquet has no rows\."):
-        from_folder(tmp_path, target="label")
+        from_folder(tmp_path, target="label").load("ada")
 
 
 def test_the_extra_for_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,56 +187,3 @@ def test_the_extra_for_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert from_folder(tmp_path).names == ("ada",)
     with pytest.raises(InputError, match=r"a folder of \.csv files needs the extra 'tables'"):
         from_folder(tmp_path, suffix=".csv", target="label")
-
-
-def test_a_cache_keeps_what_was_asked_for_last_within_its_bytes() -> None:
-    loaded: list[str] = []
-
-    def load(name: str) -> Any:
-        loaded.append(name)
-        return torch.zeros(10 * len(name)), np.zeros(5 * len(name))  # 80 bytes a letter
-
-    cache = BoundedCache(load, limit=240)
-    for name in ("a", "b", "c", "a", "d", "a", "b"):
-        assert cache(name)[0].shape == (10,)
-    assert loaded == ["a", "b", "c", "d", "b"]  # the fourth drove out b, and b drove out c
-    cache("c")
-    assert loaded.pop() == "c"
-    cache("long")  # is larger than all that is kept, and drives out nobody
-    cache("long")
-    cache("b")
-    assert loaded[-3:] == ["b", "long", "long"]
-
-
-def test_a_cache_keeps_neither_errors_nor_what_has_no_size() -> None:
-    calls: list[str] = []
-
-    def load(name: str) -> Any:
-        calls.append(name)
-        if name == "bad":
-            raise OSError("a disk that is not there")
-        return [(1, 2)]
-
-    cache = BoundedCache(load, limit=1000)
-    for _ in range(2):
-        with pytest.raises(OSError, match="not there"):
-            cache("bad")
-        cache("list")
-    assert calls == ["bad", "list"] * 2
-
-
-def test_threads_share_a_cache() -> None:
-    cache = BoundedCache(lambda name: (np.full(4, int(name)), np.zeros(4)), limit=640)
-    wrong: list[str] = []
-
-    def look(seed: int) -> None:
-        names = np.random.default_rng(seed).integers(20, size=2000).astype(str).tolist()
-        wrong.extend(name for name in names if cache(name)[0].tolist() != [int(name)] * 4)
-
-    threads = [threading.Thread(target=look, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
-    assert cache._bytes == sum(size for _, size in cache._kept.values()) <= 640

@@ -96,6 +96,10 @@ def nothing(*anything):
     return {"a": 1}
 
 
+def nobody():
+    return {}
+
+
 def text(*anything):
     return "people"
 
@@ -294,6 +298,8 @@ def test_parquet_files_that_do_not_fit(run: Run, tmp_path: Path) -> None:
 MISTAKES = [
     (("MODULE:clients", "MODULE:broken"), "federation.dataset = 'MODULE:broken' raised LookupError: no such table."),
     (("MODULE:clients", "MODULE:text"), "federation.dataset = 'MODULE:text' returned a str; it must return"),
+    (("MODULE:clients", "MODULE:nobody"), "federation.dataset = 'MODULE:nobody' returned no clients."),
+    (("MODULE:clients", "MODULE:nothing"), "clients['a'] must be a pair of tensors or arrays"),
     (("MODULE:clients", "MODULE:nope"), "has no 'nope'"),
     (("MODULE:clients", "no_such_module_at_all:f"), "cannot be imported: ModuleNotFoundError"),
     (("MODULE:clients", "MODULE:three"), "must be a class or a function, not int"),
@@ -358,3 +364,16 @@ def test_where_modules_lie_is_no_part_of_the_identity(tmp_path: Path, module: st
     plain = dedent(CONFIG).replace('"{module}:clients"', '"digits"').replace('"{module}:model"', '"mlp"')
     (tmp_path / "plain.toml").write_text(plain)
     assert load_config(tmp_path / "plain.toml").code is None
+
+
+def test_numbers_are_compared_by_their_loss(run: Run, tmp_path: Path, module: str) -> None:
+    loss = ("rounds = 3", 'rounds = 3\nloss = "torch.nn.functional:mse_loss"')
+    file = config(tmp_path, module, (f"{module}:clients", "MODULE:numbers"), loss)
+    done = run("compare", file, "--methods", "fedavg,exact", "--seeds", 1, "--out", tmp_path / "c", "--jobs", 1)
+    assert done.code == 0, done.err
+    assert "Final test loss on" in done.out
+    assert (tmp_path / "c" / "comparison.csv").read_text().startswith("method,seed,round,loss,note\n")
+    assert "lowest loss with privacy" in (tmp_path / "c" / "comparison.html").read_text()
+    refused = run("compare", config(tmp_path, module, (f'{module}:clients"', 'MODULE:lazy"\nclasses = 2')))
+    assert refused.code == 2
+    assert "a comparison needs public test data" in refused.err

@@ -13,17 +13,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from opacus.accountants.analysis.rdp import compute_rdp
 
 from nestegg import Budget, Charge, Group, InputError, Plan, StoppedError, VerificationError, load_plan, plan, save_plan
-from nestegg.accounting import ORDERS
-from nestegg.config import check_config, load_config
+from nestegg.accounting import ORDERS, RdpAccountant, compose
+from nestegg.config import check_config, load_config, to_toml
 from nestegg.flower.terms import Terms
+from nestegg.identity import config_digest
 from nestegg.ledger import Ledger
 from nestegg.named import load_object
 from nestegg.planning import Standing, check_plan, judged, replanned
 from nestegg.planning.plan_file import parse_plan
-from nestegg.roster import make_plan
+from nestegg.roster import make_plan, with_method
 from nestegg.runs import start_run
 from nestegg.training import RoundReport
 
@@ -51,6 +53,18 @@ class Ramp:
         curves = [np.linspace(weight, 1.0, setting.rounds) for weight in self.weights]
         made = setting.calibrated(rates, curves)
         return Schedule(made.sampling_rate.tolist(), made.noise_multiplier.tolist())
+
+
+@dataclass(frozen=True)
+class Careful:
+    """Who has less to spend is sampled less."""
+
+    def schedule(self, setting):
+        rates = np.minimum(1.0, setting.budgets / 10.0)[:, None] * np.ones(setting.shape)
+        return setting.calibrated(rates, 1.0)
+
+    def rest(self, after, row):
+        return self
 
 
 @dataclass(frozen=True)
@@ -348,6 +362,19 @@ def test_members_who_stand_differently_stay_within_their_budgets(name: str) -> N
     assert again.groups[1].noise_multiplier == pytest.approx(made.groups[1].noise_multiplier, rel=1e-6)
 
 
+def test_members_of_a_group_share_the_rate_that_all_can_pay() -> None:
+    made = made_by("Careful")
+    here = {row.group.name: [Standing("this run", row.group.budget, row.charges(3))] for row in made.groups}
+    done = made.groups[0].charges(3)
+    others = [Standing("ada", Budget(3.8), done), Standing("bob", Budget(7.0), (*done, Charge(0.9, 1.5, 2)))]
+    (row, other) = replanned(made, 3, {**here, "strict": [*here["strict"], *others]}).groups
+    assert row.sampling_rate == pytest.approx([0.4] * 3 + [0.38] * 3)
+    assert other.sampling_rate == pytest.approx([0.8] * 6)
+    later = list(map(Charge, row.sampling_rate[3:], row.noise_multiplier[3:]))
+    spent = [compose(RdpAccountant(), [*one.charges, *later]).epsilon(1e-5)[0] for one in others]
+    assert [epsilon <= one.budget.epsilon for epsilon, one in zip(spent, others, strict=True)] == [True, True]
+
+
 def test_a_rest_that_fails_is_a_sentence() -> None:
     with pytest.raises(InputError, match=r"my_schedules:Restless: rest\(after, row\) failed, KeyError: 'strict'"):
         made_by("Restless").replan(2)
@@ -456,6 +483,20 @@ def test_mistakes_in_a_configuration_are_one_sentence(what: str, run: Run, tmp_p
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("name", [STEPS, "my_schedules:Careful", "shaped", "exact", "paper", "dp-fedavg"])
+def test_a_configuration_with_another_method_means_the_same_once_written(name: str, tmp_path: Path) -> None:
+    """Parameters belong to the configured method alone, and what is written can be read."""
+    config = load_config(small(tmp_path, more="[privacy.planner]\nat = 2"))
+    other = with_method(config, name)
+    assert other.privacy.planner == ({"at": 2} if name == STEPS else {})
+    check_config(other)
+    (tmp_path / "other.toml").write_text(tomli_w.dumps(to_toml(other)))
+    again = load_config(tmp_path / "other.toml")
+    check_config(again)
+    assert config_digest(again) == config_digest(other)
+    assert make_plan(again).digest == make_plan(other).digest
+
+
 @pytest.mark.parametrize(
     ("method", "flat", "table"),
     [
@@ -467,6 +508,9 @@ def test_mistakes_in_a_configuration_are_one_sentence(what: str, run: Run, tmp_p
 def test_our_planners_take_parameters_either_way(
     method: str, flat: dict[str, Any], table: str, run: Run, tmp_path: Path
 ) -> None:
+    config = load_config(small(tmp_path, method, f"[privacy.planner]\n{table}"))
+    (tmp_path / "written.toml").write_text(tomli_w.dumps(to_toml(config)))
+    assert config_digest(load_config(tmp_path / "written.toml")) == config_digest(config)
     one = json.loads(run("plan", small(tmp_path, method, **flat), "--json").out)
     two = json.loads(run("plan", small(tmp_path, method, f"[privacy.planner]\n{table}"), "--json").out)
     assert one["digest"] == two["digest"]

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import nestegg
 from nestegg import InputError, StoppedError
 from nestegg.ledger import Ledger
-from nestegg.runs import RunFolder, replan_run
+from nestegg.runs import RunFolder
 from nestegg.training import Callback, Federation, RoundReport, State
 
 from .callbacks import EachRound
@@ -111,6 +111,7 @@ def test_a_callback_ends_a_run_which_can_go_on(whole: Path, tmp_path: Path) -> N
     late = Enough(99)
     assert "stopped" not in nestegg.run(make_federation(), folder, resume=True, callbacks=[late])
     assert late.heard == ["start 2", "round 3", "round 4", "end 4"]
+    assert "stopped" not in nestegg.run(make_federation(), tmp_path / "last", callbacks=[Enough(ROUNDS)])
     assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     before = contents(folder)
     assert nestegg.run(make_federation(), folder, resume=True)["rounds"] == ROUNDS  # complete: nothing is done
@@ -176,6 +177,7 @@ def test_folders_that_do_not_fit(run: Run, whole: Path, tmp_path: Path) -> None:
     assert "is a run from Python; it goes on there, with the same federation: nestegg.run(federation" in " ".join(
         refused.err.split()
     )
+    assert run("ledger", "verify", "--ledger", whole).code == 0
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="is not a run"):
         nestegg.run(make_federation(), tmp_path / "empty", resume=True)
@@ -187,7 +189,7 @@ def test_folders_that_do_not_fit(run: Run, whole: Path, tmp_path: Path) -> None:
         nestegg.run(make_federation(), folder, resume=True)
 
 
-def test_a_ledger_pays_for_several_runs_and_refuses_what_nobody_can_afford(tmp_path: Path) -> None:
+def test_a_ledger_pays_for_several_runs_and_refuses_what_nobody_can_afford(run: Run, tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     plan = make_plan(accountant="renyi")
     nestegg.run(make_federation(plan), tmp_path / "monday", ledger=ledger)
@@ -197,7 +199,7 @@ def test_a_ledger_pays_for_several_runs_and_refuses_what_nobody_can_afford(tmp_p
     with Ledger(ledger) as books:
         assert [part.rounds for part in books.account("farm 0").parts] == [ROUNDS, 0]
         books.set_budgets(dict.fromkeys(NAMES, nestegg.Budget(40.0)), reason="a test")
-    replan_run(tmp_path / "tuesday")
+    assert run("ledger", "replan", tmp_path / "tuesday").code == 0
     assert nestegg.run(make_federation(plan), tmp_path / "tuesday", resume=True)["rounds"] == ROUNDS
     assert nestegg.load_plan(tmp_path / "tuesday" / "plan.json").digest != plan.digest
     with Ledger(ledger) as books:
@@ -251,3 +253,54 @@ def test_a_model_that_is_not_finite_stops_the_run(tmp_path: Path) -> None:
         nestegg.run(federation, tmp_path / "run")
     with pytest.raises(StoppedError, match="not finite after round 2"):
         nestegg.run(make_federation(), tmp_path / "run", resume=True)
+
+
+def made(method: str, seed: int) -> Federation:
+    return make_federation(make_plan(method=method), seed=seed)
+
+
+def test_methods_are_compared_and_go_on_after_an_interruption(tmp_path: Path) -> None:
+    whole = nestegg.compare(made, tmp_path / "whole", methods=["fedavg", "idp-fedavg"], seeds=2)
+    assert whole.curves["fedavg"].shape == (2, ROUNDS)
+    lines = (tmp_path / "whole" / "idp-fedavg-1" / "rounds.jsonl").read_text().splitlines()
+    assert whole.curves["idp-fedavg"][1].tolist() == [json.loads(line)["accuracy"] for line in lines]
+    page = (tmp_path / "whole" / "comparison.html").read_text()
+    for words in ("2 methods on own data", "gap to FedAvg", "not for release", "Seeds 0 to 1"):
+        assert words in page
+    rows = (tmp_path / "whole" / "comparison.csv").read_text().splitlines()
+    assert rows[0] == "method,seed,round,accuracy,note"
+    assert len(rows) == 1 + 2 * 2 * ROUNDS
+    asked = []
+
+    def interrupted(method: str, seed: int) -> Federation:
+        asked.append((method, seed))
+        if len(asked) == 3:
+            raise KeyboardInterrupt
+        return made(method, seed)
+
+    with pytest.raises(StoppedError, match="What is done of the comparison is kept; the same call with resume=True"):
+        nestegg.compare(interrupted, tmp_path / "c", methods=["fedavg", "idp-fedavg"], seeds=2)
+    with pytest.raises(InputError, match="exists; give another folder, or go on with it by resume=True"):
+        nestegg.compare(made, tmp_path / "c", methods=["fedavg", "idp-fedavg"], seeds=2)
+    nestegg.compare(made, tmp_path / "c", methods=["fedavg", "idp-fedavg"], seeds=2, resume=True)
+    for name in ("comparison.csv", "comparison-summary.csv", "comparison.json"):
+        assert (tmp_path / "c" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("make", "methods", "sentence"),
+    [
+        (made, [], "must name at least one method"),
+        (made, ["fedavg", "fedavg"], "none twice"),
+        (made, ["../fedavg"], "must be a name that a folder can have"),
+        (
+            lambda method, seed: None,
+            ["fedavg"],
+            r"make\('fedavg', 0\) returned a NoneType; it must return a Federation",
+        ),
+    ],
+)
+def test_comparisons_that_make_no_sense(make: Any, methods: list[str], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=sentence):
+        nestegg.compare(make, tmp_path / "c", methods=methods, seeds=1)
+    assert not (tmp_path / "c").exists()

@@ -229,7 +229,7 @@ def test_the_guide_runs_as_it_is_written(
     monkeypatch.chdir(tmp_path)
     guide = (Path(__file__).parent.parent / "docs" / "data.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    assert len(blocks) == guide.count("```") // 2 == 8
+    assert len(blocks) == guide.count("```") // 2 == 7
     scope: dict[str, Any] = {"__name__": "guide"}
     for block in blocks:
         exec(block, scope)

@@ -376,7 +376,7 @@ def test_an_index_is_private_made_once_and_anew_when_something_changed(tmp_path:
 
 
 @pytest.mark.parametrize("part", ["index.json", "inputs.npy", "targets.npy", "ends.npy", "names.npy", "name-ends.npy"])
-@pytest.mark.parametrize("how", ["short", "absent", "nonsense"])
+@pytest.mark.parametrize("how", ["short", "absent", "nonsense", "of another"])
 def test_a_damaged_index_is_made_anew(part: str, how: str, tmp_path: Path) -> None:
     path = write(tmp_path / "people.parquet", PEOPLE)
     whole = content(read(path))
@@ -385,6 +385,8 @@ def test_a_damaged_index_is_made_anew(part: str, how: str, tmp_path: Path) -> No
         file.unlink()
     elif how == "short" and part != "index.json":
         file.write_bytes(file.read_bytes()[:-1])
+    elif how == "of another" and part != "index.json":
+        np.save(file, np.load(file)[:-1])
     elif part == "index.json":
         facts = json.loads(file.read_text())
         del facts["are_numbers" if how == "short" else "inputs" if how == "absent" else "columns"]

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nestegg.accounting import Charge
+    from nestegg.comparison import compare
     from nestegg.data import Source
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
@@ -64,6 +65,7 @@ __all__ = [
     "StoppedError",
     "Uniform",
     "VerificationError",
+    "compare",
     "grouped",
     "load_plan",
     "plan",
@@ -76,6 +78,7 @@ __all__ = [
 _HOMES: dict[str, tuple[str, ...]] = {
     "accounting": ("Charge",),
     "callbacks": (),
+    "comparison": ("compare",),
     "data": ("Source",),
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
@@ -93,6 +96,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
 _EXTRAS = {
     "callbacks": ("training", "train"),
     "data": ("clients' data", "train"),
+    "comparison": ("a comparison", "train", "ledger", "charts"),
     "ledger": ("the ledger", "ledger"),
     "randomness": ("training", "train"),
     "runs": ("a run with a folder", "train", "ledger", "charts"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from nestegg.checks import one_of, positive, whole
+from nestegg.checks import one_of, positive, probability, whole
 from nestegg.errors import InputError
 from nestegg.method_keys import PLANNER_KEYS, owner_of, unread_keys
 from nestegg.named import is_named
@@ -35,6 +35,7 @@ class Federation(Section):
     partition: str = "dirichlet"
     dirichlet: float = 0.1
     samples_per_client: int | None = None  # at most so many of each client's, chosen at random
+    held_out: float | None = None  # share of each client's samples on which a simulation measures budget groups
     client_column: str | None = None  # of a Parquet file: who, and what is to be predicted
     target_column: str | None = None
     test: str | None = None  # a Parquet file with public test data
@@ -233,6 +234,13 @@ def check_config(config: Config) -> None:
         positive("federation.dirichlet", config.federation.dirichlet)
     if config.federation.samples_per_client is not None:
         whole("federation.samples_per_client", config.federation.samples_per_client, 2)
+    if config.federation.held_out is not None:
+        probability("federation.held_out", config.federation.held_out)
+        if not training.reproducible or is_own(config.federation.dataset):
+            raise InputError(
+                f"federation.held_out = {config.federation.held_out!r} measures on clients' own data: it is for "
+                "simulations, with training.reproducible = true and data that is divided among clients."
+            )
     _check_own(config.federation)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestegg.config import Config, is_own
@@ -65,10 +66,10 @@ def load_data(config: Config) -> Dataset | OwnClients:
     return OwnClients(_as_source(federation.dataset, clients), pair := _as_test(test), _classes(config, pair))
 
 
-def own_names(config: Config) -> Sequence[str] | None:
-    """Return the names of the clients in one's own data; None where data is divided among clients."""
+def own_names(config: Config) -> Sequence[str]:
+    """Return the names of the clients in one's own data; none where data is divided among clients."""
     data = load_data(config) if is_own(config.federation.dataset) else None
-    return data.source.names if isinstance(data, OwnClients) else None
+    return data.source.names if isinstance(data, OwnClients) else ()
 
 
 def load_loss(config: Config) -> Callable[[Any, Any], Any] | None:
@@ -100,9 +101,10 @@ def _from_parquet(config: Config) -> OwnClients:
     client, target = federation.client_column or "", federation.target_column or ""
     source, test = from_parquet(federation.dataset, client=client, target=target), None
     if federation.test is not None:
-        from pyarrow.parquet import read_schema
+        from nestegg.data.parquet import read_table
 
-        features = [name for name in read_schema(federation.dataset).names if name not in (client, target)]
+        names = read_table(Path(federation.dataset)).schema.names
+        features = [name for name in names if name not in (client, target)]
         public = from_parquet(federation.test, client=client, target=target, features=features)
         inputs, targets, _ = public.load_rows(np.arange(len(public.names)))
         test = _as_test((inputs, targets))
@@ -129,6 +131,8 @@ def _as_source(name: str, clients: Any) -> Source:
             f"federation.dataset = {name!r} returned a {type(clients).__name__}; it must return {_RETURNS}."
         )
     source: Source = as_source(clients)
+    if not len(source.names):
+        raise InputError(f"federation.dataset = {name!r} returned no clients.")
     return source
 
 

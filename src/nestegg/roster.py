@@ -57,30 +57,30 @@ def make_roster(config: Config, names: Sequence[str] | None = None) -> Roster:
 
     Args:
         config: what describes them.
-        names: of the clients in their own data, where that is open already.
+        names: of the clients in their own data, where that is open already; empty if data is divided among clients.
     """
     if names is None:
         names = own_names(config)
-    if names is not None:
+    if names:
         config = _counted(config, names)
     groups, file = _read_groups(config)
     if file is None:
         own = [table.epsilon for table, count in _with_counts(config) for _ in range(count)]
-        clients = _default_names(len(own)) if names is None else _permuted(names, config.training.seed)
+        clients = _permuted(names, config.training.seed) if names else _default_names(len(own))
         return Roster(groups, clients, _budgets(own, config))
     budgets, member = file
     order = member.argsort(kind="stable")
     clients = tuple(budgets.client[i] for i in order)
-    if names is not None:
+    if names:
         clients = tuple(names[i] for i in _joined(clients, names))
     return Roster(groups, clients, _budgets(budgets.epsilon[order].tolist(), config))
 
 
-def make_plan(config: Config) -> Plan:
-    """The plan that a configuration describes."""
+def make_plan(config: Config, groups: Sequence[Group] | None = None) -> Plan:
+    """The plan that a configuration describes, for the groups that it describes."""
     privacy = config.privacy
     return plan(
-        make_groups(config),
+        make_groups(config) if groups is None else groups,
         config.training.rounds,
         method=_method(config),
         accountant=privacy.accountant,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nestegg.experiments.cells import Cell, Store
-from nestegg.experiments.definition import CellSetting, chosen_clip_norms, load, names
+from nestegg.experiments.definition import Hyperparameters, chosen_clip_norms, load, names
 from nestegg.experiments.outcomes import configs_of, outcome_of
 from nestegg.experiments.pages import PICTURES, refreshed
 from nestegg.experiments.reproduction import Reproduction, chosen_experiments
@@ -55,7 +55,7 @@ def test_every_number_on_the_page_carries_its_hash() -> None:
         assert re.search(r"\b[0-9a-f]{12}\b", cell if "<br>" in cell else row), row
 
 
-def tried_in(name: str) -> Iterator[tuple[CellSetting, float]]:
+def tried_in(name: str) -> Iterator[tuple[Hyperparameters, float]]:
     """What a tuning tried, on a seed that is not reported, and the accuracy that it gave: cells of one format."""
     tuning = load(name)
     for line in outcome_of(name, tuning, "cpu", Store(ROOT / "results")).lines:

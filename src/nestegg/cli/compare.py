@@ -11,7 +11,7 @@ from rich.console import Console
 
 from nestegg.checks import whole
 from nestegg.cli.progress import RunProgress
-from nestegg.cli.tables import accuracy_table
+from nestegg.cli.tables import final_table
 from nestegg.config import load_config
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
@@ -38,7 +38,7 @@ def compare(
     """Run several methods on the same partition and the same initial model, and print one table."""
     needs("nestegg compare", *RUNS)
     from nestegg.comparison import Comparison
-    from nestegg.report.comparison import HEADS, final_rows, write_comparison
+    from nestegg.report.comparison import HEADS, write_comparison
     from nestegg.training.performance import cores
 
     config = load_config(config_file)
@@ -52,16 +52,15 @@ def compare(
     jobs = (cores() if can_share else 1) if jobs is None else whole("--jobs", jobs, 1, 256)
     comparison = Comparison(config, names, seeds, folder)
     with RunProgress(len(names) * seeds, quiet=as_json) as progress:
-        comparison.run(
-            jobs, lambda name, seed, final: progress.one_more(f"{name}, seed {seed}", f"accuracy {final:.1f} %")
-        )
-    curves = comparison.curves()
-    written = write_comparison(folder, curves, config.federation.dataset, config.training.seed, comparison.note)
+        results = comparison.run(jobs, lambda name, seed, final: progress.one_more(f"{name}, seed {seed}", final))
+    written = write_comparison(folder, results)
     if as_json:
-        print(json.dumps({name: accuracy[:, -1].tolist() for name, accuracy in curves.items()}))
+        print(json.dumps({name: final.tolist() for name, final in results.finals().items()}))
         return
     console = Console()
-    console.print(accuracy_table(HEADS, final_rows(curves), config.federation.dataset))
+    percent = ", %" if results.measure == "accuracy" else ""
+    title = f"Final test {results.measure} on {results.dataset}{percent}"
+    console.print(final_table(HEADS, results.rows(), title))
     files = ", ".join(path.name for path in written)
     said = f"In {folder}: {files}, and a folder for each run."
     console.print(said, highlight=False, markup=False, soft_wrap=True)

@@ -13,6 +13,7 @@ import nestegg
 from nestegg.cli import data, flower, ledger
 from nestegg.cli.bench import bench
 from nestegg.cli.compare import compare
+from nestegg.cli.init import init
 from nestegg.cli.plan import plan
 from nestegg.cli.reproduce import reproduce
 from nestegg.cli.run import run as run_command
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (plan, verify, run_command, compare, reproduce, bench):
+for command in (init, plan, verify, run_command, compare, reproduce, bench):
     app.command()(command)
 app.add_typer(data.app)
 app.add_typer(ledger.app)

@@ -169,9 +169,9 @@ def spending_chart(plan: Plan, uniform: Plan | None = None, width: int = 60, hei
     return chart
 
 
-def accuracy_table(heads: Sequence[str], rows: Sequence[Sequence[str]], dataset: str) -> Table:
-    """A line a method: how accurate it is in the end."""
-    table = Table(box=box.SIMPLE_HEAD, title=f"Final test accuracy on {dataset}, %", title_justify="left")
+def final_table(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str) -> Table:
+    """A line a method: how good it is in the end."""
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left")
     for number, heading in enumerate(heads):
         table.add_column(heading, justify="right" if number else "left")
     for row in rows:

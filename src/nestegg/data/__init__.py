@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from nestegg.data.cache import BoundedCache
 from nestegg.data.datasets import DATASETS, Dataset, load_dataset
 from nestegg.data.folder import from_folder
 from nestegg.data.partition import PARTITIONS, partition, thinned
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = [
     "DATASETS",
     "PARTITIONS",
-    "BoundedCache",
     "Dataset",
     "MappingSource",
     "Source",

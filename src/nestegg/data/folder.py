@@ -19,7 +19,6 @@ from nestegg.errors import InputError
 from nestegg.extras import needs
 
 Pair = tuple[Tensor, Tensor]
-_TRIED = 3  # files that are looked at before a folder is refused: one of them may be damaged
 
 
 class FolderSource:
@@ -103,9 +102,7 @@ def from_folder(
     found = sorted(file.name.removesuffix(suffix) for file in _files(folder) if file.name.endswith(suffix))
     if not found:
         raise InputError(f"{folder} has no files whose names end in {suffix}.")
-    source = FolderSource(folder, suffix, found, lambda file: _READERS[suffix](file, target, features))
-    _check(source)
-    return source
+    return FolderSource(folder, suffix, found, lambda file: _READERS[suffix](file, target, features))
 
 
 def _files(folder: Path) -> list[os.DirEntry[str]]:
@@ -122,19 +119,6 @@ def _only_suffix(folder: Path) -> str:
         what = " and ".join(sorted(suffixes)) or f"none of {', '.join(_READERS)}"
         raise InputError(f"suffix must say which files of {folder} are clients: it has {what}.")
     return suffixes.pop()
-
-
-def _check(source: FolderSource) -> None:
-    """Refuse a folder of which nothing can be read, such as one whose column is misspelt: all would count as zero."""
-    errors = []
-    for name in source.names[:_TRIED]:
-        try:
-            source.load(name)
-        except InputError as error:
-            errors.append(error)
-        else:
-            return
-    raise errors[0]
 
 
 def _read_npz(file: Path, *_: object) -> Pair:

@@ -21,7 +21,7 @@ _Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Groups = Field(min_length=3, max_length=3)
 
 
-class CellSetting(Section):
+class Hyperparameters(Section):
     """What `setting` tables say of a cell, in a configuration's words; lists have a value for each of three groups."""
 
     method: str
@@ -40,7 +40,7 @@ class CellSetting(Section):
     server_rate: _Number = 1.0
     server_momentum: float = Field(default=0.0, ge=0, lt=1)
 
-    def but(self, **values: Any) -> CellSetting:
+    def but(self, **values: Any) -> Hyperparameters:
         """The same with other values."""
         return self.model_copy(update=values)
 
@@ -115,11 +115,11 @@ class Experiment(Section):
         """Whether there is anything to train for it."""
         return self.shows not in ("spending", "noise")
 
-    def cell(self, row: Row, column: Column) -> CellSetting:
+    def cell(self, row: Row, column: Column) -> Hyperparameters:
         """The complete setting where a row and a column meet; the column has the last word."""
         content = {**self.setting, **row.setting, **column.setting}
         where = f"{self.title}, {row.label}, {column.label}"
-        setting = read(CellSetting, content, where)
+        setting = read(Hyperparameters, content, where)
         setting.check(where)
         return setting
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nestegg.checks import one_of
 from nestegg.comparison import variant
 from nestegg.config import Adaptive, Config, Federation, GroupTable, Model, Privacy, Training
-from nestegg.experiments.definition import CellSetting
+from nestegg.experiments.definition import Hyperparameters
 from nestegg.models import NETWORKS
 from nestegg.planning import COMPARED
 
@@ -33,7 +33,7 @@ REDUCTIONS = {
 }
 
 
-def configured(setting: CellSetting, scale: str, seed: int) -> Config:
+def configured(setting: Hyperparameters, scale: str, seed: int) -> Config:
     """The configuration of one cell; `nestegg run` would train the same from it."""
     one_of("--scale", scale, SCALES)
     setting, samples = scaled(_plain(setting), scale)
@@ -58,7 +58,7 @@ def configured(setting: CellSetting, scale: str, seed: int) -> Config:
     return variant(config, setting.method, seed)
 
 
-def scaled(setting: CellSetting, scale: str) -> tuple[CellSetting, int | None]:
+def scaled(setting: Hyperparameters, scale: str) -> tuple[Hyperparameters, int | None]:
     """The setting at a scale, and how many samples a client keeps at most; None is all."""
     reduction = REDUCTIONS.get(setting.dataset)
     if scale == "smoke":
@@ -75,14 +75,14 @@ def scaled(setting: CellSetting, scale: str) -> tuple[CellSetting, int | None]:
     return small, reduction.samples
 
 
-def stretch(setting: CellSetting, reduction: Reduction) -> float:
+def stretch(setting: Hyperparameters, reduction: Reduction) -> float:
     """How much longer a local step becomes, so that λ × local steps stays, and c × λ with it."""
     samples = _TRAINING_SAMPLES[setting.dataset] / setting.clients
     steps = setting.local_epochs * math.ceil(samples / setting.batch_size)
     return steps / math.ceil(reduction.samples / reduction.batch_size)
 
 
-def stated_reduction(setting: CellSetting, scale: str) -> str:
+def stated_reduction(setting: Hyperparameters, scale: str) -> str:
     """What a scale changes, in words that datasets may share."""
     if scale == "full":
         return "nothing is reduced: the paper's setting to the letter."
@@ -104,7 +104,7 @@ def stated_reduction(setting: CellSetting, scale: str) -> str:
     )
 
 
-def _plain(setting: CellSetting) -> CellSetting:
+def _plain(setting: Hyperparameters) -> Hyperparameters:
     """The same without what its method does not read, so that cells that train the same are the same."""
     everybody, method = len(setting.epsilon), COMPARED[setting.method]
     if not method.is_private:
@@ -115,7 +115,7 @@ def _plain(setting: CellSetting) -> CellSetting:
     return setting
 
 
-def _smoke(setting: CellSetting) -> CellSetting:
+def _smoke(setting: Hyperparameters) -> Hyperparameters:
     rounds = 3
     return setting.but(
         dataset="digits",
@@ -129,7 +129,7 @@ def _smoke(setting: CellSetting) -> CellSetting:
     )
 
 
-def _groups(setting: CellSetting) -> list[GroupTable]:
+def _groups(setting: Hyperparameters) -> list[GroupTable]:
     """The paper's three groups; methods that never save do not say how they would."""
     saves = COMPARED[setting.method].rates == "saving"
     lists = zip(SHARES, setting.epsilon, setting.saving_rate, setting.transition, strict=True)

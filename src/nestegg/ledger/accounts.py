@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 from sqlalchemy import Connection, func, or_, select
 
-from nestegg.accounting import ORDERS, Charge, RdpAccountant, compose, merged
-from nestegg.ledger.enrolment import find_client
+from nestegg.accounting import Charge, compose, merged
 from nestegg.ledger.history import History
-from nestegg.ledger.peers import Peers, is_over
+from nestegg.ledger.holders import AccountKey, Peers, each_client, find_client
 from nestegg.ledger.rules import FIXED, Rule
-from nestegg.ledger.tables import budgets, charges, entries, groups, members, runs, withdrawals
+from nestegg.ledger.schema import budgets, charges, clients, entries, groups, members, runs, withdrawals
 from nestegg.planning import Budget
 from nestegg.planning.accounts import pld_accountant
+
+# Curves are sums of many terms, and a sum depends on its order by this much at most. Nothing else is forgiven.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Account:
 
     def epsilon_at(self, delta: float) -> float:
         """ε that is spent, at another δ."""
-        return epsilon(self.charges, delta, self.rule)
+        return self.rule.epsilon(self.charges, delta)
 
     @cached_property
     def epsilon_pld(self) -> float:
@@ -88,8 +91,9 @@ class Account:
     @property
     def is_over(self) -> bool:
         """Whether more is spent than the budget. By the rule fixed all accountants are bounds: one is enough."""
-        if not is_over(self.epsilon, self.budget.epsilon) or self.rule.is_adaptive:
-            return is_over(self.epsilon, self.budget.epsilon)
+        over = is_over(self.epsilon, self.budget.epsilon)
+        if not over or self.rule.is_adaptive:
+            return over
         if all(charge.sampling_rate == 1.0 for charge in self.charges):
             return is_over(Rule("gaussian").epsilon(self.charges, self.budget.delta), self.budget.epsilon)
         return is_over(self.epsilon_pld, self.budget.epsilon)
@@ -97,25 +101,17 @@ class Account:
     def without(self, run: str) -> float:
         """ε that all other runs have spent."""
         charged = merged(c for part in self.parts if part.run != run for c in part.charges)
-        return epsilon(charged, self.budget.delta, self.rule)
+        return self.rule.epsilon(charged, self.budget.delta)
 
     def within(self, run: str) -> float:
         """ε that one run has spent."""
         charged = merged(c for part in self.parts if part.run == run for c in part.charges)
-        return epsilon(charged, self.budget.delta, self.rule)
+        return self.rule.epsilon(charged, self.budget.delta)
 
 
-def epsilon(charged: tuple[Charge, ...], delta: float, rule: Rule = FIXED) -> float:
-    """ε of charges by a rule; by the rule fixed it is that of RDP.
-
-    For RDP, only the orders around the best one need be computed. They are found on every eighth order. Each order
-    bounds ε, so that a best one missed could only overstate it.
-    """
-    if rule.is_adaptive:
-        return rule.epsilon(charged, delta)
-    rough = int(compose(RdpAccountant(ORDERS[::8]), charged).best_order(delta)[0])
-    near = RdpAccountant(ORDERS[max(8 * rough - 8, 0) : 8 * rough + 9])
-    return float(compose(near, charged).epsilon(delta)[0])
+def is_over(epsilon: float, budget: float) -> bool:
+    """Whether more is spent than a budget."""
+    return epsilon > budget * (1.0 + _ROUNDING)
 
 
 def client_account(connection: Connection, client: str, place: str) -> Account:
@@ -153,3 +149,13 @@ def peer_account(history: History, peers: Peers) -> Account:
         if group in run.groups
     )
     return Account(peers.example, peers.clients, peers.budget, parts, peers.rule, peers.withdrawn is not None)
+
+
+def each_account(connection: Connection, history: History) -> Iterator[tuple[str, Account]]:
+    """Every client with its account, from the log; peers share one."""
+    names = dict(connection.execute(select(clients.c.client, clients.c.name)).all())
+    known: dict[AccountKey, Account] = {}
+    for number, key in each_client(connection):
+        if key not in known:
+            known[key] = peer_account(history, Peers(*key, 1, names[number]))
+        yield names[number], known[key]

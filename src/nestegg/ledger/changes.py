@@ -1,4 +1,4 @@
-"""Changes: who gave a client which budget, why, when it withdrew, and what must hold for another budget."""
+"""Budgets and withdrawals: what must hold for them, how they are written, and who changed what, when and why."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import getpass
 import heapq
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, func, select
 
 from nestegg.errors import InputError
-from nestegg.ledger.peers import Standing
+from nestegg.ledger.accounts import peer_account
+from nestegg.ledger.history import History
+from nestegg.ledger.holders import AccountKey, Client, Peers, all_clients, each_client, near
+from nestegg.ledger.log import append, budget_row
 from nestegg.ledger.rules import SAFE, Rule, new_rule
-from nestegg.ledger.tables import budgets, clients, entries, withdrawals
+from nestegg.ledger.schema import budgets, clients, entries, insert_rows, members, withdrawals
 from nestegg.planning import Budget
 
 FIRST = "first budget"  # the reason of a budget for which none is needed
@@ -52,6 +55,14 @@ class Change(NamedTuple):
     author: str
 
 
+class Given(NamedTuple):
+    """A client with the budget that it gets, and the rule of its account."""
+
+    client: Client
+    budget: Budget
+    rule: Rule
+
+
 def author_of(given: str | None) -> str:
     """Who changes something: as given, as $NESTEGG_AUTHOR says, or the login name."""
     try:
@@ -71,20 +82,114 @@ def _words(field: str, text: str) -> str:
     return text.strip()
 
 
-def next_rule(client: str, before: Standing | None, budget: Budget, asked: str | None) -> Rule:
+def first_budgets(
+    connection: Connection, named: Mapping[str, Budget], rule: str | None, *, new: bool, place: str
+) -> list[Given]:
+    """Budgets of clients that the ledger does not know, and knows from then on.
+
+    Raises:
+        InputError: the ledger knows others, and nobody said that these are new: a name may be a slip of the pen.
+    """
+    if named and not new and connection.execute(select(clients.c.client).limit(1)).first():
+        stranger = next(iter(named))
+        raise InputError(
+            f"{place} knows no client {stranger!r}.{near(connection, stranger)} A new client must be announced: --new, "
+            "or new=True."
+        )
+    joining = all_clients(connection, list(named)).values()
+    return [Given(one, named[one.name], next_rule(one.name, None, named[one.name], rule)) for one in joining]
+
+
+def other_budgets(
+    connection: Connection,
+    wanted: Sequence[tuple[Client, Budget]],
+    rule: str | None,
+    *,
+    change_delta: bool,
+    place: str,
+) -> Iterator[Given]:
+    """Budgets of clients that have another one.
+
+    Raises:
+        InputError: a client withdrew, has spent more than that, or would get another rule, or another δ unasked.
+    """
+    budget_of = {client.number: (client, budget) for client, budget in wanted}
+    checked: set[tuple[AccountKey, Budget]] = set()
+    history: History | None = None
+    for number, key in each_client(connection):
+        if number not in budget_of:
+            continue
+        client, budget = budget_of[number]
+        kept = next_rule(client.name, key, budget, rule)
+        if (key.budget, key.rule) == (budget, kept):
+            continue
+        if key.withdrawn is not None:
+            raise InputError(f"client {client.name!r} has withdrawn; its budget stays as it is.")
+        if key.groups and (key, budget) not in checked:
+            checked.add((key, budget))
+            history = history or History.of(connection, place)
+            _check_spent(history, client.name, key, budget, change_delta)
+        yield Given(client, budget, kept)
+
+
+def next_rule(client: str, before: AccountKey | None, budget: Budget, asked: str | None) -> Rule:
     """The rule of an account that gets a budget. Once its client is in a run, it never changes.
 
     Raises:
         InputError: another rule was asked for.
     """
     if before is None or not before.groups:
-        return new_rule(asked or (before.rule if before else SAFE), budget)
-    if asked not in (None, before.rule):
+        return new_rule(asked or (before.rule.name if before else SAFE), budget)
+    if asked not in (None, before.rule.name):
         raise InputError(
-            f"client {client!r}: account = {asked!r} cannot replace the rule {before.rule!r} of an account that is in "
-            "use. Open a new account under another name."
+            f"client {client!r}: account = {asked!r} cannot replace the rule {before.rule.name!r} of an account that "
+            "is in use. Open a new account under another name."
         )
-    return Rule(before.rule, before.order)
+    return before.rule
+
+
+def _check_spent(history: History, client: str, key: AccountKey, budget: Budget, change_delta: bool) -> None:
+    """Nobody gets a budget below what is spent, or one by which less is spent, without a word."""
+    account, before = peer_account(history, Peers(*key._replace(budget=budget), 1, client)), key.budget.delta
+    if account.charges and budget.delta != before and not change_delta:
+        raise InputError(
+            f"client {client!r}: delta = {budget.delta:g} would replace {before:g}, by which it has spent "
+            f"epsilon = {account.epsilon_at(before):.6g}, and not {account.epsilon:.6g}. If that is meant: "
+            "--change-delta, or change_delta=True."
+        )
+    if account.is_over:
+        raise InputError(
+            f"client {client!r}: epsilon = {budget.epsilon:g} at delta = {budget.delta:g} is below what it has spent, "
+            f"{account.epsilon:.6g}."
+        )
+
+
+def write_budgets(connection: Connection, given: Iterable[Given], reason: str, author: str) -> None:
+    """Clients' budgets, as one entry."""
+    ordered = sorted(given, key=lambda one: one.client)
+    if not ordered:
+        return
+    numbers = [(one.budget.epsilon, one.budget.delta, one.rule.name, one.rule.order) for one in ordered]
+    rows = [budget_row(one.client.name, *row) for one, row in zip(ordered, numbers, strict=True)]
+    entry = append(connection, "budgets", detail={"reason": reason, "author": author}, rows=rows).entry
+    insert_rows(
+        connection, budgets, ((one.client.number, entry, *row) for one, row in zip(ordered, numbers, strict=True))
+    )
+
+
+def write_withdrawal(connection: Connection, client: Client, reason: str, author: str) -> None:
+    """A client's withdrawal, as one entry.
+
+    Raises:
+        InputError: it has withdrawn before.
+    """
+    number = client.number
+    if connection.execute(select(withdrawals).where(withdrawals.c.client == number)).first():
+        raise InputError(f"client {client.name!r} has withdrawn already.")
+    taken = select(members.c.group).where(members.c.client == number).order_by(members.c.group)
+    rows = [(client.name,), *map(tuple, connection.execute(taken))]
+    entry = append(connection, "withdraw", detail={"reason": reason, "author": author}, rows=rows).entry
+    insert_rows(connection, withdrawals, [(number, entry)])
 
 
 def each_change(connection: Connection, client: int | None = None) -> Iterator[Change]:

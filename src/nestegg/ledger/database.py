@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain, count, islice
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, MetaData, Table, create_engine, event, insert, select, update
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event, insert, select, update
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
 from nestegg.errors import InputError
 from nestegg.extras import needs
-from nestegg.ledger import tables
+from nestegg.ledger import schema
 
 _PATIENCE = 30  # seconds to wait for another writer
-CHUNK = 10_000
 _LOCK = 0x6E657374  # any number, as long as all of us take the same
 
 
@@ -47,7 +46,7 @@ class Database:
                 self._version(_engine(self.url, read_only=True))  # what is no ledger stays as it is, to the byte
         self._engine = _engine(self.url, read_only)
         try:
-            if self._version(self._engine) < len(tables.MIGRATIONS):
+            if self._version(self._engine) < len(schema.MIGRATIONS):
                 self._migrate()
         except BaseException:
             self.close()
@@ -69,7 +68,7 @@ class Database:
         if self.read_only:
             raise InputError(f"{self.place} was opened to read only.")
         with self._transaction(write=True) as connection:
-            connection.execute(select(tables.head).with_for_update()).all()  # in SQLite, BEGIN IMMEDIATE did it
+            connection.execute(select(schema.head).with_for_update()).all()  # in SQLite, BEGIN IMMEDIATE did it
             yield connection
 
     @contextmanager
@@ -84,7 +83,7 @@ class Database:
     def _version(self, engine: Engine) -> int:
         try:
             with self._transaction(write=False, engine=engine) as connection:
-                return tables.version_of(connection, self.place)
+                return schema.version_of(connection, self.place)
         finally:
             engine.dispose()
 
@@ -98,14 +97,14 @@ class Database:
         with self._transaction(write=True) as connection:
             if self.url.get_backend_name() == "postgresql":  # there is no head yet to wait for
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-            version = tables.version_of(connection, self.place)  # another process may have been faster
-            backup = _free(f"{_file_name(self.url)}.version-{version}.backup")
-            if 0 < version < len(tables.MIGRATIONS):
+            version = schema.version_of(connection, self.place)  # another process may have been faster
+            backup = _backup_file(self.url, version)
+            if 0 < version < len(schema.MIGRATIONS):
                 copy_to_file(connection, backup)
             try:
-                for migration in tables.MIGRATIONS[version:]:
+                for migration in schema.MIGRATIONS[version:]:
                     migration(connection)
-                connection.execute(update(tables.head).values(version=len(tables.MIGRATIONS)))
+                connection.execute(update(schema.head).values(version=len(schema.MIGRATIONS)))
             except BaseException:
                 backup.unlink(missing_ok=True)  # nothing is changed, so there is nothing to go back to
                 raise
@@ -143,9 +142,8 @@ def checked_url(text: str) -> URL:
 
 def place(url: URL) -> str:
     """Where a ledger is, for people."""
-    return (
-        str(url.database) if url.get_backend_name() == "sqlite" else url.set(drivername="postgresql").render_as_string()
-    )
+    is_file = url.get_backend_name() == "sqlite"
+    return str(url.database) if is_file else url.set(drivername="postgresql").render_as_string()
 
 
 def copy_to_file(source: Connection, path: Path) -> None:
@@ -155,16 +153,15 @@ def copy_to_file(source: Connection, path: Path) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     found = MetaData()
     found.reflect(source)
-    for table in found.tables.values():
-        for column in table.columns:
-            column.type = column.type.as_generic()
+    for column in (column for table in found.tables.values() for column in table.columns):
+        column.type = column.type.as_generic()
     try:
         engine = _engine(file_url(beside), read_only=False)
         with engine.connect().execution_options(nestegg_write=True) as target, target.begin():
             found.create_all(target)
             for table in found.sorted_tables:
                 rows = source.execute(select(table)).mappings()
-                while batch := rows.fetchmany(CHUNK):
+                while batch := rows.fetchmany(schema.CHUNK):
                     target.execute(insert(table), [dict(row) for row in batch])
         engine.dispose()
         os.rename(beside, path)
@@ -172,14 +169,6 @@ def copy_to_file(source: Connection, path: Path) -> None:
         raise InputError(f"{path} cannot be written: {_reason(error)}") from None
     finally:
         beside.unlink(missing_ok=True)
-
-
-def insert_rows(connection: Connection, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
-    """Insert rows, whose values are in the order of the columns."""
-    names = [column.name for column in table.columns]
-    left = iter(rows)
-    while batch := list(islice(left, CHUNK)):
-        connection.execute(insert(table), [dict(zip(names, row, strict=True)) for row in batch])
 
 
 def _engine(url: URL, read_only: bool) -> Engine:
@@ -241,13 +230,10 @@ def _postgresql(url: URL, read_only: bool) -> Engine:
     return engine
 
 
-def _file_name(url: URL) -> str:
-    """Where a file that belongs to the ledger would be: beside its own, or here, named after the database."""
-    return str(url.database) if url.get_backend_name() == "sqlite" else f"{url.database}.ledger"
-
-
-def _free(name: str) -> Path:
-    """A file of this name, or of this name with a number: who restores an older ledger has its first backup already."""
+def _backup_file(url: URL, version: int) -> Path:
+    """A new file beside the ledger's, or here; with a number where an older ledger was restored and backed up again."""
+    beside = str(url.database) if url.get_backend_name() == "sqlite" else f"{url.database}.ledger"
+    name = f"{beside}.version-{version}.backup"
     return next(path for path in chain([Path(name)], (Path(f"{name}-{i}") for i in count(2))) if not path.exists())
 
 

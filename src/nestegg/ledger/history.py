@@ -1,15 +1,19 @@
-"""What the log says, entry by entry: the state of every run, and every group's charges."""
+"""What the log says, entry by entry: the state of every run, every group's charges, and whether the tables agree."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func, select
 
 from nestegg.accounting import Charge, merged
-from nestegg.ledger.log import BEGINNING, CHARGING, Entry, Position, walk
+from nestegg.errors import VerificationError
+from nestegg.ledger import schema
+from nestegg.ledger.log import BEGINNING, CHARGING, Entry, Position, load_stored_plan, walk
+from nestegg.planning import Plan
 
 Releases = Counter[tuple[float, float]]  # how often which (q, σ)
 
@@ -44,6 +48,11 @@ class RunState:
     claim: str | None = None
     results: dict[int, str] = field(default_factory=dict)
     lost: set[str] = field(default_factory=set)
+
+    @property
+    def reserved(self) -> int:
+        """Rounds that are paid: those that are done, and one that is reserved."""
+        return self.done + (self.claim is not None)
 
 
 @dataclass
@@ -97,9 +106,23 @@ class History:
             self.position = Position(entry.number, entry.hash)
             yield entry
 
-    def run_named(self, name: str) -> RunState | None:
-        """The run of a name."""
-        return next((run for run in self.runs.values() if run.name == name), None)
+    def charge_lines(self, connection: Connection) -> Iterator[dict[str, Any]]:
+        """A line for every charge, in the order of the log."""
+        run_of = {group: run for run in self.runs.values() for group in run.groups}
+        query = select(schema.charges).order_by(*schema.charges.primary_key)
+        for entry, group, q, sigma in connection.execute(query):
+            paid, run = self.rounds[entry], run_of[group]
+            yield {
+                "entry": entry,
+                "day": paid.at[:10],
+                "run": paid.run,
+                "round": paid.round,
+                "group": run.groups[group],
+                "sampling_rate": q,
+                "noise_multiplier": sigma,
+                "state": paid.state,
+                "note": run.note or "",
+            }
 
     def charges_of(self, groups: tuple[int, ...], left: int | None = None) -> tuple[Charge, ...]:
         """All that a member of these groups has spent, or had when it withdrew by an entry; equal releases counted."""
@@ -145,3 +168,53 @@ class History:
                 for later in [r for r in run.paid if r > round_]:
                     run.lost |= {run.results.pop(later)} if later in run.results else set()
                     self.rounds[run.paid.pop(later)].state = "lost"
+
+
+def checked_history(connection: Connection, place: str, noted: str | None) -> History:
+    """The whole log, checked against the plans it names and the tables beside it.
+
+    Raises:
+        VerificationError: they disagree, or no entry has the hash that was noted.
+    """
+    history, seen = History(place), noted is None
+    plans: dict[int, Plan] = {}
+    for entry in history.follow(connection):
+        seen = seen or entry.hash == noted
+        if entry.kind in ("run", "replan"):
+            plans[entry.run or 0] = load_stored_plan(connection, entry.detail["plan"], place)
+        elif entry.kind in CHARGING:
+            _check_charges(entry, plans[entry.run or 0], place)
+    if not seen:
+        raise VerificationError(f"{place}: no entry has the noted hash {noted}: the log was cut or rewritten.")
+    _check_counts(connection, history)
+    return history
+
+
+def _check_counts(connection: Connection, history: History) -> None:
+    """No table may hold more than the log tells of."""
+    found = dict(connection.execute(select(schema.spellings.c.name, schema.spellings.c.client)).all())
+    if found != schema.other_spellings(connection):
+        raise VerificationError(f"{history.place}: the table 'spellings' is not what clients' names say.")
+    groups_ = sum(len(run.groups) for run in history.runs.values())
+    members_ = sum(run.members for run in history.runs.values())
+    known = connection.execute(select(func.count(schema.budgets.c.client.distinct()))).scalar_one()
+    counts = {
+        schema.runs: len(history.runs),
+        schema.groups: groups_,
+        schema.members: members_,
+        schema.clients: known,
+        schema.budgets: history.budgets,
+    }
+    counts[schema.charges] = sum(charged.total() for charged in history.charges.values())
+    counts[schema.withdrawals], counts[schema.entries] = len(history.left), history.position.entry
+    for table, count in counts.items():
+        if connection.execute(select(func.count()).select_from(table)).scalar_one() != count:
+            raise VerificationError(f"{history.place}: the table {table.name!r} has rows that no entry tells of.")
+
+
+def _check_charges(entry: Entry, plan: Plan, place: str) -> None:
+    """A reservation must be what its run's plan says."""
+    round_ = (entry.round or 0) - 1
+    planned = [(row.sampling_rate[round_], row.noise_multiplier[round_]) for row in plan.groups]
+    if [pair for _, *pair in entry.rows] != [list(pair) for pair in planned]:
+        raise VerificationError(f"{place}: entry {entry.number} does not charge what the plan says.")

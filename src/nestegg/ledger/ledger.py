@@ -4,36 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from sqlalchemy import select
 
-from nestegg.errors import InputError
-from nestegg.ledger.accounts import Account, client_account, peer_account
+from nestegg.errors import InputError, VerificationError
+from nestegg.ledger.accounts import Account, client_account, each_account, peer_account
 from nestegg.ledger.books import RunBooks
-from nestegg.ledger.budgets import first_budgets, other_budgets
-from nestegg.ledger.changes import FIRST, Change, author_of, each_change, latest_changes, reason_of
-from nestegg.ledger.database import Database, copy_to_file
-from nestegg.ledger.enrolment import (
-    Client,
-    all_clients,
-    brought,
-    check_members,
-    check_run,
-    checked_name,
-    find_client,
-    known_clients,
+from nestegg.ledger.changes import (
+    FIRST,
+    Change,
+    author_of,
+    each_change,
+    first_budgets,
+    latest_changes,
+    other_budgets,
+    reason_of,
     write_budgets,
-    write_run,
     write_withdrawal,
 )
-from nestegg.ledger.history import History
-from nestegg.ledger.log import Position
-from nestegg.ledger.peers import Peers, Standing, each_client, find_peers
-from nestegg.ledger.plans import load_stored_plan, store_plan
-from nestegg.ledger.tables import charges, clients, runs, withdrawals
-from nestegg.ledger.verification import verified
+from nestegg.ledger.database import Database, copy_to_file
+from nestegg.ledger.history import History, checked_history
+from nestegg.ledger.holders import Client, all_clients, checked_name, find_client, find_peers, known_clients
+from nestegg.ledger.log import Position, load_stored_plan
+from nestegg.ledger.run_entries import brought, check_members, check_run, is_known, write_run
+from nestegg.ledger.schema import clients, withdrawals
 from nestegg.planning import Budget, Plan
 
 
@@ -58,9 +53,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -146,14 +139,13 @@ class Ledger:
         names = [checked_name(member) for member in members_]
         check_run(name, plan, names)
         with self._database.writing() as connection:
-            if connection.execute(select(runs.c.run).where(runs.c.name == name)).first():
+            if is_known(connection, name):
                 raise InputError(f"run {name!r} is in the ledger already.")
             found = all_clients(connection, names)
             joining = [found[member] for member in names]
             opened = brought(connection, plan, joining, unknown, rule)
             write_budgets(connection, opened, f"{FIRST}, by run {name}", author_of(None))
             check_members(connection, plan, joining)
-            store_plan(connection, plan)
             write_run(connection, name, plan, joining, note)
         return RunBooks(self._database, name)
 
@@ -171,7 +163,7 @@ class Ledger:
     def has_run(self, name: str) -> bool:
         """Whether a run has begun."""
         with self._database.reading() as connection:
-            return connection.execute(select(runs.c.run).where(runs.c.name == name)).first() is not None
+            return is_known(connection, name)
 
     def books(self, name: str) -> RunBooks:
         """The books of a run that has begun."""
@@ -199,32 +191,12 @@ class Ledger:
         It gives the day, not the time: how long a round took tells of its cohort, which is a secret.
         """
         with self._database.reading() as connection:
-            history = History.of(connection, self.place)
-            run_of = {group: run for run in history.runs.values() for group in run.groups}
-            for entry, group, q, sigma in connection.execute(select(charges).order_by(*charges.primary_key)):
-                paid, run = history.rounds[entry], run_of[group]
-                yield {
-                    "entry": entry,
-                    "day": paid.at[:10],
-                    "run": paid.run,
-                    "round": paid.round,
-                    "group": run.groups[group],
-                    "sampling_rate": q,
-                    "noise_multiplier": sigma,
-                    "state": paid.state,
-                    "note": run.note or "",
-                }
+            yield from History.of(connection, self.place).charge_lines(connection)
 
     def clients(self) -> Iterator[tuple[str, Account]]:
         """Every client with its account."""
         with self._database.reading() as connection:
-            history = History.of(connection, self.place)
-            names = dict(connection.execute(select(clients.c.client, clients.c.name)).all())
-            known: dict[Standing, Account] = {}
-            for number, standing in each_client(connection):
-                if standing not in known:
-                    known[standing] = peer_account(history, Peers.of(standing, 1, names[number]))
-                yield names[number], known[standing]
+            yield from each_account(connection, History.of(connection, self.place))
 
     def changes(self, client: str | None = None) -> Iterator[Change]:
         """Every budget that was given, and every withdrawal, with reason and author; of one client or of all."""
@@ -255,7 +227,13 @@ class Ledger:
             VerificationError: something was changed, or somebody is over budget.
         """
         with self._database.reading() as connection:
-            history, accounts = verified(connection, self.place, noted)
+            history = checked_history(connection, self.place, noted)
+            accounts = [peer_account(history, peers) for peers in find_peers(connection)]
+        if over := next((account for account in accounts if account.is_over), None):
+            raise VerificationError(
+                f"{self.place}: client {over.example!r} is over budget: epsilon = {over.epsilon:.6g} of "
+                f"{over.budget.epsilon:g} is spent."
+            )
         return history.position, accounts
 
     def backup(self, path: Path | str) -> None:

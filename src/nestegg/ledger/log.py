@@ -9,12 +9,15 @@ recover   the same for a round that a checkpoint holds and the log had lost: cha
 retry     the same reservation, claimed again after a crash
 release   the round's result is out; the digest of its checkpoint
 rewind    results that were released and then lost: paid, and to be paid again
+
+Entries name plans by their digests: those are kept once, and read as if a stranger had written them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,8 +25,21 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Row, insert, select, update
 
-from nestegg.errors import VerificationError
-from nestegg.ledger.tables import START, budgets, charges, clients, entries, groups, head, members, runs, withdrawals
+from nestegg.errors import InputError, VerificationError
+from nestegg.ledger.schema import (
+    START,
+    budgets,
+    charges,
+    clients,
+    entries,
+    groups,
+    head,
+    members,
+    plans,
+    runs,
+    withdrawals,
+)
+from nestegg.planning import Plan, parse_plan
 
 CHARGING = ("reserve", "recover")  # kinds of entries that charge
 
@@ -74,8 +90,8 @@ def append(
     A run that begins is its own entry's number.
     """
     last = end(connection)
-    number = last.entry + 1
-    fields = (number, kind, _now(), number if kind == "run" else run, round_, _text(detail or {}))
+    number, now = last.entry + 1, datetime.now(UTC).isoformat(timespec="milliseconds")
+    fields = (number, kind, now, number if kind == "run" else run, round_, _text(detail or {}))
     link = _link(last.hash, fields, rows)
     connection.execute(insert(entries).values((*fields, link)))
     connection.execute(update(head).values(entry=number, hash=link))
@@ -98,14 +114,7 @@ def walk(connection: Connection, after: Position, place: str) -> Iterator[Entry]
     )
     given = _Rows(
         connection.execute(
-            select(
-                budgets.c.entry,
-                clients.c.name,
-                budgets.c.epsilon,
-                budgets.c.delta,
-                budgets.c.rule,
-                budgets.c.renyi_order,
-            )
+            select(budgets.c.entry, clients.c.name, *budgets.c["epsilon", "delta", "rule", "renyi_order"])
             .join(clients)
             .where(budgets.c.entry > after.entry)
             .order_by(budgets.c.entry, budgets.c.client)
@@ -132,6 +141,25 @@ def walk(connection: Connection, after: Position, place: str) -> Iterator[Entry]
         raise VerificationError(f"{place}: the log ends at entry {last.entry}, not where its head says.")
     if spent.is_more or given.is_more:
         raise VerificationError(f"{place}: rows come after the end of the log, which is entry {last.entry}.")
+
+
+def store_plan(connection: Connection, plan: Plan) -> None:
+    """Keep a plan under its digest, once."""
+    if not connection.execute(select(plans.c.digest).where(plans.c.digest == plan.digest)).first():
+        connection.execute(insert(plans).values(digest=plan.digest, content=zlib.compress(plan.to_json().encode())))
+
+
+def load_stored_plan(connection: Connection, digest: str, place: str) -> Plan:
+    """The plan of a digest, and no other."""
+    content = connection.execute(select(plans.c.content).where(plans.c.digest == digest)).scalar()
+    source = f"{place}: plan {digest[:16]}"
+    try:
+        plan = parse_plan(zlib.decompress(content or b"").decode(), source)
+    except (zlib.error, UnicodeDecodeError, InputError):
+        raise VerificationError(f"{source} is missing or damaged.") from None
+    if plan.digest != digest:
+        raise VerificationError(f"{source} was replaced by another.")
+    return plan
 
 
 class _Rows:
@@ -202,7 +230,3 @@ def _link(previous: str, fields: tuple[Any, ...], rows: Iterable[tuple[Any, ...]
     for row in rows:
         digest.update(f"{_text(row)}\n".encode())
     return digest.hexdigest()
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -8,8 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nestegg.accounting import ORDERS, Array, Charge, GaussianAccountant, RdpAccountant, merged, smallest_noise
-from nestegg.ledger.peers import Peers, epsilons, is_over, spending
+from nestegg.accounting import (
+    ORDERS,
+    Accountant,
+    Array,
+    Charge,
+    GaussianAccountant,
+    RdpAccountant,
+    S,
+    Spending,
+    compose,
+    merged,
+    smallest_noise,
+)
+from nestegg.ledger.accounts import is_over
+from nestegg.ledger.holders import Peers
 from nestegg.planning import GroupPlan, Plan
 from nestegg.planning.accounts import pld_accountant
 from nestegg.planning.judge import FINER
@@ -28,7 +41,7 @@ class Page:
         self, accountant: Any, peers: Sequence[Peers], columns: NDArray[np.intp], history: Sequence[Sequence[Charge]]
     ) -> None:
         self.accountant, self.peers, self.columns = accountant, peers, columns
-        self._spent = spending(accountant, history)
+        self._spent = _spending(accountant, history)
 
     def add(self, charged: Mapping[int, tuple[float, float]]) -> None:
         """Charge a round whose (q, σ) are given by group."""
@@ -43,7 +56,7 @@ class Page:
 
     def epsilons(self) -> Array:
         """What each has spent."""
-        return epsilons(self._spent, self.peers)
+        return _epsilons(self._spent, self.peers)
 
     def after(self, plan: Plan, first: int, last: int) -> Array:
         """What each will have spent once rounds first + 1 to last are paid."""
@@ -53,8 +66,8 @@ class Page:
             q, sigma = zip(*((row.sampling_rate[first], row.noise_multiplier[first]) for row in rows), strict=True)
             price = self.accountant.spend(q, sigma)
         else:
-            price = spending(self.accountant, [_rounds(row, first, last) for row in rows])
-        return epsilons(self._spent + price.rows(place), self.peers)
+            price = _spending(self.accountant, [_rounds(row, first, last) for row in rows])
+        return _epsilons(self._spent + price.rows(place), self.peers)
 
     def over(self, after: Array) -> list[tuple[float, int]]:
         """Those over budget: by which factor, and who, by index."""
@@ -82,7 +95,7 @@ class Page:
         low, high = first, last
         while high - low > 1:  # rounds up to `low` fit, up to `high` do not
             middle = (low + high) // 2
-            total = epsilons(spent + spending(self.accountant, [_rounds(row, first, middle)]), [peers])
+            total = _epsilons(spent + _spending(self.accountant, [_rounds(row, first, middle)]), [peers])
             low, high = (low, middle) if is_over(total[0], peers.budget.epsilon) else (middle, high)
         return low - first
 
@@ -122,3 +135,22 @@ def _accountant_of(plan: Plan, history: Sequence[tuple[Charge, ...]]) -> Any:
 def _rounds(row: GroupPlan, first: int, last: int) -> tuple[Charge, ...]:
     pairs = zip(row.sampling_rate[first:last], row.noise_multiplier[first:last], strict=True)
     return merged(Charge(*pair) for pair in pairs)
+
+
+def _spending(accountant: Accountant[S], charges: Sequence[Sequence[Charge]]) -> S:
+    """What is spent by each of several lists of charges: a row a list."""
+    total = accountant.spend(np.zeros(max(len(charges), 1)), 1.0)  # nobody has spent anything
+    for row, charged in enumerate(charges):
+        if charged:
+            total = total.replaced(np.array([row]), compose(accountant, charged))
+    return total
+
+
+def _epsilons(spent: Spending, peers: Sequence[Peers]) -> Array:
+    """Every peers' ε, each at their own δ."""
+    result = np.zeros(len(peers))
+    deltas = np.array([one.budget.delta for one in peers])
+    for delta in np.unique(deltas):
+        rows = np.flatnonzero(deltas == delta)
+        result[rows] = spent.rows(rows).epsilon(float(delta))
+    return result

@@ -65,12 +65,14 @@ def noise_chart(plan: Plan) -> alt.Chart:
     )
 
 
-def comparison_chart(curves: Mapping[str, NDArray[np.float64]]) -> alt.TopLevelMixin:
-    """Which method is ahead, and when? Mean test accuracy over the seeds, in a band from the lowest to the highest."""
+def comparison_chart(
+    curves: Mapping[str, NDArray[np.float64]], measure: str = "accuracy", label: str = "test accuracy, %"
+) -> alt.TopLevelMixin:
+    """Which method is ahead, and when? A mean over the seeds, in a band from the lowest to the highest."""
     rows = [
         {
             "round": t,
-            "accuracy": float(some.mean()),
+            measure: float(some.mean()),
             "low": float(some.min()),
             "high": float(some.max()),
             "method": name,
@@ -79,8 +81,8 @@ def comparison_chart(curves: Mapping[str, NDArray[np.float64]]) -> alt.TopLevelM
         for t, some in enumerate(seeds.T, 1)
     ]
     title = "Which method is ahead, and when?"
-    means = lines(rows, "accuracy", "test accuracy, %", title, "method", method_colours(curves))
-    low = alt.Y("low:Q", title="test accuracy, %", scale=alt.Scale(zero=False))
+    means = lines(rows, measure, label, title, "method", method_colours(curves))
+    low = alt.Y("low:Q", title=label, scale=alt.Scale(zero=False))
     bands = means.mark_area(opacity=0.12, strokeWidth=0).encode(y=low, y2="high:Q", tooltip=alt.value(None))
     bands.encoding.strokeDash = alt.Undefined  # areas have none
     means.title = bands.title = alt.Undefined

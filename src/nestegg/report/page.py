@@ -66,6 +66,8 @@ def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture]) 
     if "spending" in pictures:
         shown = [pictures[name] for name in ("spending", "sampling", "noise")]
         parts += [Part("Privacy", "", shown), Part("Accounts", _accounts(plan, summary))]
+    if "simulation_only_group_accuracy" in summary:
+        parts += [Part("Budget groups (simulation only)", _groups(plan, summary))]
     if "simulation-only-labels" in pictures:
         why = "<p>Known because this is a simulation whose results are not for release.</p>"
         parts += [Part("Clients (simulation only)", why, [pictures["simulation-only-labels"]])]
@@ -97,6 +99,21 @@ def _quality(summary: dict[str, Any]) -> tuple[str, str]:
         return "test accuracy", f"{summary['final_accuracy']:.2f} %"
     loss = summary.get("final_loss")
     return "test loss", "–" if loss is None else f"{loss:.4g}"
+
+
+def _groups(plan: Plan, summary: dict[str, Any]) -> str:
+    """How good the model is for the clients of each budget group."""
+    found = summary["simulation_only_group_accuracy"]
+    groups = [row.group for row in plan.groups]
+    rows = [(one.name, str(one.clients), f"{one.budget.epsilon:g}", _percent(found.get(one.name))) for one in groups]
+    return (
+        f"{as_html(('group', 'clients', 'budget ε', 'accuracy'), rows, PALETTE)}<p>Accuracy in percent on data that "
+        "the group's own clients held out, which only a simulation may measure.</p>"
+    )
+
+
+def _percent(accuracy: float | None) -> str:
+    return "–" if accuracy is None else f"{accuracy:.2f}"
 
 
 def _accounts(plan: Plan, summary: dict[str, Any]) -> str:

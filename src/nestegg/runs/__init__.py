@@ -59,7 +59,7 @@ def run(
     if resume and folder.exists():
         if (folder / CONFIG).is_file():
             raise InputError(f"{folder} is a run of a configuration; it goes on by: nestegg run --resume {folder}")
-        _ = RunFolder(folder).run  # whether it is one
+        _ = RunFolder(folder).about  # whether it is one
         check_same(folder, federation, ledger, version)
 
         def task(run: Description, plan: Plan) -> Task:
@@ -89,7 +89,7 @@ def start_run(
 def resume_run(folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False) -> dict[str, Any]:
     """Go on where a run stopped; of a run that is complete, draw the charts if asked for, and return the summary."""
     if (folder / RUN).is_file():
-        go_on = RunFolder(folder).run.go_on.format(folder=folder)
+        go_on = RunFolder(folder).about.go_on.format(folder=folder)
         raise InputError(f"{folder} is a run from Python; it goes on there, with the same federation: {go_on}")
     return _gone_on(folder, lambda run, plan: _task_of(folder, run, plan), callbacks, charts=charts)
 
@@ -103,7 +103,7 @@ def replan_run(folder: Path) -> Plan:
 
         def acceptable(made: Plan) -> None:
             if made.about.learns_clip_norm:
-                AdaptiveClipping(**run.run.adaptive).check(made)
+                AdaptiveClipping(**run.about.adaptive).check(made)
 
         if books.plan.about.is_own and (folder / CONFIG).is_file():  # whose planner may lie beside the configuration
             load_object("plan.method", books.plan.method, load_config(folder / CONFIG).code)
@@ -116,7 +116,7 @@ def replan_run(folder: Path) -> Plan:
 def rounds_left(folder: Path) -> int:
     """About how many rounds a stopped run has still to go."""
     run = RunFolder(folder)
-    _ = run.run  # whether it is one
+    _ = run.about  # whether it is one
     return max(run.plan().rounds - len(run.lines()), 0)
 
 
@@ -144,18 +144,18 @@ def _gone_on(
         plan = life.payment.plan
         if life.done == plan.rounds and not charts and (summary := run.summary()) is not None:
             return summary
-        return make(run.run, plan).train(run, life, callbacks, charts=charts)
+        return make(run.about, plan).train(run, life, callbacks, charts=charts)
 
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[tuple[RunFolder, Life]]:
     """A run that was begun, once its ledger and its folder agree: on what is done, and on the plan in force."""
     run = RunFolder(folder)
-    _ = run.run  # whether it is one
+    _ = run.about  # whether it is one
     plan = run.plan()
     check_arithmetic(Life(run), plan.rounds)
     run.private()
-    with run.locked(), paying(run.run, folder, plan) as payment:
+    with run.locked(), paying(run.about, folder, plan) as payment:
         life = Life(run)  # it may have gone on until it was locked
         say(life.agree(payment, _made_by(run, life, payment)))
         if payment.plan.digest != plan.digest:
@@ -170,6 +170,6 @@ def _made_by(run: RunFolder, life: Life, payment: Payment) -> Plan | None:
         return None
     digest = life.saved.facts.get("plan", "")
     made = run.plan_of(digest) or (payment.stored_plan(digest) if digest in payment.plans else None)
-    if life.saved.facts.get("config") != run.run.identity or made is None:
+    if life.saved.facts.get("config") != run.about.identity or made is None:
         raise InputError(f"the checkpoint in {run.path} is a checkpoint of another configuration.")
     return made

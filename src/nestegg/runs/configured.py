@@ -20,9 +20,9 @@ from nestegg.models import NETWORKS, make_model
 from nestegg.own import OwnClients, load_data, load_loss
 from nestegg.planning import Plan
 from nestegg.randomness import Purpose, Randomness
-from nestegg.roster import Roster, make_plan, make_roster
+from nestegg.roster import make_plan, make_roster
 from nestegg.runs.task import Task
-from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, Performance
+from nestegg.training import AdaptiveClipping, Evaluation, Federation, LocalTraining, Mechanics, Performance
 from nestegg.training.local import default_loss
 
 
@@ -46,9 +46,9 @@ class Simulation:
         self.parts: list[Tensor] = []
         clients: Any
         if isinstance(self.data, Dataset):
-            self.parts = _assign(self.data, config, plan)
+            self.parts, held = _held_out(_assign(self.data, config, plan), config)
             clients = [(self.data.train_x[part], self.data.train_y[part]) for part in self.parts]
-            test: Any = (self.data.test_x, self.data.test_y)
+            test: Any = Evaluation(self.data.test_x, self.data.test_y, by_group=_by_group(plan, self.data, held))
         else:
             clients, test = self.data.source, self.data.test
             plan = with_members(plan, make_roster(config, clients.names).clients)
@@ -82,18 +82,10 @@ class Simulation:
 def new_simulation(config: Config, run: str) -> tuple[Simulation, Description]:
     """Plan by a configuration, and return what trains by it and what describes it, under a name in the ledger."""
     data = load_data(config)
-    if isinstance(data, Dataset):
-        plan, roster = make_plan(config), None
-    else:
-        roster = make_roster(config, data.source.names)  # names are joined before anything is planned
-        plan = make_plan(changed(config, "federation", clients=len(roster.clients)))
+    roster = make_roster(config, data.source.names if isinstance(data, OwnClients) else ())
+    plan = make_plan(config, roster.groups)
     config = changed(resolved(config, plan), "ledger", run=run)
-
-    def members() -> tuple[tuple[str, ...], tuple[Any, ...]]:
-        found: Roster = roster or make_roster(config)
-        return found.clients, found.budgets
-
-    return Simulation(config, plan, data), of_config(config, members)
+    return Simulation(config, plan, data), of_config(config, lambda: (roster.clients, roster.budgets))
 
 
 def with_members(plan: Plan, names: Sequence[str]) -> Plan:
@@ -155,3 +147,27 @@ def _assign(data: Dataset, config: Config, plan: Plan) -> list[Tensor]:
     if federation.samples_per_client is not None:
         parts = thinned(parts, federation.samples_per_client, stream)
     return [torch.from_numpy(part) for part in parts]
+
+
+def _held_out(parts: list[Tensor], config: Config) -> tuple[list[Tensor], list[Tensor]]:
+    """Every client's samples to train on, at least one, and those that are held out, chosen at random."""
+    share, randomness = config.federation.held_out, Randomness(config.training.seed, reproducible=True)
+    if share is None:
+        return parts, []
+    kept, held = [], []
+    for client, part in enumerate(parts):
+        order = torch.from_numpy(randomness.stream(Purpose.PARTITION, client=client).permutation(len(part)))
+        count = min(max(1, round(share * len(part))), len(part) - 1)
+        held.append(part[order[:count].sort().values])
+        kept.append(part[order[count:].sort().values])
+    return kept, held
+
+
+def _by_group(plan: Plan, data: Dataset, held: Sequence[Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
+    """What the clients of each budget group hold out."""
+    found, start = {}, 0
+    for row in plan.groups if held else ():
+        rows = torch.cat(list(held[start : start + row.group.clients]))
+        found[row.group.name] = data.train_x[rows], data.train_y[rows]
+        start += row.group.clients
+    return found

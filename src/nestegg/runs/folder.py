@@ -146,7 +146,7 @@ class RunFolder(StateFolder):
             raise
 
     @cached_property
-    def run(self) -> Description:
+    def about(self) -> Description:
         """What the run is."""
         return read_description(self.path)
 
@@ -171,7 +171,7 @@ class RunFolder(StateFolder):
     def private(self) -> PrivatePart:
         """The part that must not be released."""
         make_private(self.path)
-        return PrivatePart(self.path, self.run.stamp)
+        return PrivatePart(self.path, self.about.stamp)
 
     def plan(self) -> Plan:
         """The plan in force."""
@@ -190,8 +190,8 @@ class RunFolder(StateFolder):
             (self.path / "plans").mkdir(exist_ok=True)
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
-        save_plan(before, self.path / "plans" / f"{before.digest}.json", note=self.run.note)
-        save_plan(plan, self.path / "plan.json", note=self.run.note)
+        save_plan(before, self.path / "plans" / f"{before.digest}.json", note=self.about.note)
+        save_plan(plan, self.path / "plan.json", note=self.about.note)
 
 
 def packed(tensors: dict[str, Tensor], facts: dict[str, Any]) -> bytes:

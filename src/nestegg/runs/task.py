@@ -68,7 +68,8 @@ class Task:
                 say(warnings(report))
                 ender = telling.round(state, report)
                 check_finite(state, report.loss, folder)
-                stopped = f"was stopped after round {state.round} by {ender}" if ender else ""
+                if ender is not None and state.round < self.plan.rounds:
+                    stopped = f"was stopped after round {state.round} by {ender}"
             summary = self._finish(folder, state, life.payment.accounts(), stopped, charts=charts)
             telling.end()
             return summary
@@ -78,7 +79,9 @@ class Task:
             ) from None
         except KeyboardInterrupt:
             raise StoppedError(f"It was interrupted. The run can go on: {go_on}") from None
-        except (InputError, OSError, CallbackError) as error:
+        except CallbackError as error:
+            raise StoppedError(f"{error} The run can go on: {go_on}") from error.__cause__
+        except (InputError, OSError) as error:
             raise StoppedError(f"{error} The run can go on: {go_on}") from None
         finally:
             with suppress(CallbackError):  # the run's own end is the news
@@ -153,6 +156,7 @@ class Task:
             "final_accuracy": last.get("accuracy"),
             "final_loss": last.get("loss"),
             **({"final_metrics": last["metrics"]} if "metrics" in last else {}),
+            **{name: last[name] for name in ("simulation_only_group_accuracy",) if name in last},
             "run": run.run,
             "groups": [
                 {"name": group.name, "clients": group.clients, **standing_of(run.run, accounts.get(group.name))}

@@ -19,13 +19,19 @@ def as_pair(whose: str, data: Any) -> Samples:
     Targets and whole-number inputs, such as tokens, keep their type; others become float32.
     """
     if isinstance(data, tuple | list) and len(data) == 2 and all(isinstance(p, Tensor | np.ndarray) for p in data):
-        x, y = (torch.as_tensor(part) for part in data)
+        x, y = map(_tensor, data)
     else:
         items = [data[i] for i in range(len(data))]
         x, y = (_stacked([item[part] for item in items]) for part in (0, 1))
     if len(x) != len(y):
         raise InputError(f"{whose} has another number of inputs than of labels; there must be as many.")
     return x if x.dtype in (torch.int32, torch.int64) else x.float(), y.float() if y.is_floating_point() else y.long()
+
+
+def _tensor(part: Any) -> Tensor:
+    """A tensor or an array as a tensor; pandas hands out arrays that must not be written to, which torch would."""
+    is_locked = isinstance(part, np.ndarray) and not part.flags.writeable
+    return torch.as_tensor(part.copy() if is_locked else part)
 
 
 def _stacked(values: list[Any]) -> Tensor:

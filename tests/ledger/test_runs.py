@@ -1,12 +1,10 @@
-"""Runs and commands with a ledger: refused for lack of budget, re-planned, resumed, shown, exported."""
+"""Runs with a ledger: refused, planned anew, resumed, and never out twice."""
 
 from __future__ import annotations
 
 import csv
 import json
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +12,64 @@ import pytest
 
 from nestegg import Budget, InputError, StoppedError, load_plan
 from nestegg.config import load_config
+from nestegg.description import of_config
 from nestegg.ledger import Ledger
+from nestegg.release import NOT_FOR_RELEASE
 from nestegg.runs import RunFolder, resume_run, start_run
 from nestegg.training import RoundReport
-
-from .callbacks import EachRound
-from .conftest import Run
-from .examples import slow
-from .test_ledger import begun, spend
-from .test_runs import config as plain_config
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+from tests.callbacks import EachRound
+from tests.conftest import Run
+from tests.examples import slow
+from tests.ledger.ledgers import begun, config, lifetimes, spend
+from tests.test_runs import config as plain_config
 
 
-def config(folder: Path, method: str = "spend-as-you-go") -> Path:
-    """The small configuration, with a ledger beside it."""
-    path = plain_config(folder, method)
-    path.write_text(path.read_text() + '[ledger]\nurl = "sqlite:///ledger.db"\n')
-    return path
+def test_a_run_that_its_ledger_would_refuse_leaves_no_folder(run: Run, tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    by_pld = tmp_path / "pld.toml"
+    by_pld.write_text(settings.read_text().replace("[privacy]", '[privacy]\naccountant = "pld"'))
+    refused = run("run", by_pld, "--out", "r")
+    assert (refused.code, "are not valid in general" in " ".join(refused.err.split())) == (2, True)
+    assert run("ledger", "budgets", "set", "client-3", "--epsilon", 20).code == 0
+    assert run("ledger", "withdraw", "client-3", "--reason", "moved away").code == 0
+    refused = run("run", settings, "--out", "r")
+    assert (refused.code, "client 'client-3' withdrew on" in " ".join(refused.err.split())) == (2, True)
+    assert not Path("r").exists()
 
 
-def lifetimes(folder: Path, factor: float = 1.3) -> Path:
-    """Twelve clients: the first six may spend 10 in a run, the others 30."""
-    path = folder / "lifetimes.csv"
-    lines = [f"client-{i},{factor * (10 if i <= 6 else 30)}" for i in range(1, 13)]
-    path.write_text("\n".join(["client,epsilon", *lines, ""]))
-    return path
+def test_a_reproducible_run_is_not_for_release_in_the_ledger_either(run: Run, tmp_path: Path) -> None:
+    assert run("run", config(tmp_path), "--out", "monday").code == 0
+    name = str(load_config("monday/config.toml").ledger.run)
+    with Ledger("sqlite:///ledger.db") as ledger:
+        assert ledger.books(name).state.note == NOT_FOR_RELEASE
+    assert json.loads(run("ledger", "show", "--json").out)["runs"][0]["note"] == NOT_FOR_RELEASE
+    client = ("show", "--client", "client-1")
+    for words in (("show",), ("show", "--run", name), client, (*client, "--json"), ("verify",)):
+        assert "not for release" in " ".join(run("ledger", *words).out.split())
+    assert run("ledger", "budgets", "set", "nobody", "--epsilon", 3, "--new").code == 0
+    for option in ("--accounts", "--budgets"):
+        assert run("ledger", "export", "rows.csv", option).code == 0
+        with Path("rows.csv").open(newline="") as file:
+            notes = {row["client"]: row["note"] for row in csv.DictReader(file)}
+        assert (notes.pop("nobody"), set(notes.values())) == ("", {NOT_FOR_RELEASE})
+    assert run("ledger", "export", "charges.csv").code == 0
+    with Path("charges.csv").open(newline="") as file:
+        assert {row["note"] for row in csv.DictReader(file)} == {NOT_FOR_RELEASE}
+
+
+def test_a_runs_own_ledger_is_private_and_has_one_plan(run: Run, tmp_path: Path) -> None:
+    assert run("run", plain_config(tmp_path), "--out", "alone").code == 0
+    private = tmp_path / "alone" / "private"
+    assert (private.stat().st_mode & 0o777, (private / "ledger.db").is_file()) == (0o700, True)
+    assert not (tmp_path / "alone" / "ledger.db").exists()
+    with Ledger(private / "ledger.db", read_only=True) as ledger:
+        assert {account.rule.name for account in ledger.accounts()} == {"fixed"}
+    older = tmp_path / "older"
+    older.mkdir()
+    settings = load_config("alone/config.toml")
+    assert of_config(settings).ledger_in(older) == older / "private" / "ledger.db"
+    (older / "ledger.db").touch()  # as runs had it before
+    assert of_config(settings).ledger_in(older) == older / "ledger.db"
 
 
 @pytest.mark.parametrize("method", ["spend-as-you-go", *slow("adaptive-clipping", "shaped")])
@@ -243,110 +270,12 @@ def test_folders_may_have_any_name(name: str, run: Run, tmp_path: Path) -> None:
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-def test_names_that_are_none(run: Run) -> None:
-    for name in ("", "  ", " ada", "a\nb", "\udcff"):
-        refused = run("ledger", "budgets", "set", name, "--epsilon", 1)
-        assert refused.code == 2
-        assert "must be a name" in refused.err
-    Path("list.jsonl").write_text('{"client": [1], "epsilon": 1}\n')
-    assert "client = [1] must be a name" in run("ledger", "budgets", "import", "list.jsonl").err
-    run("ledger", "budgets", "set", "[/nope]", "--epsilon", 1)
-    assert "[/nope]: budget" in run("ledger", "show", "--client", "[/nope]").out
-    assert run("ledger", "export", "none.csv").code == 0
-    assert Path("none.csv").read_text().startswith("entry,day,run,round,group")
-
-
-def test_what_is_no_ledger_stays_as_it_is(run: Run) -> None:
-    with closing(sqlite3.connect("recipes.db")) as database:
-        database.execute("CREATE TABLE recipes (id INTEGER)")
-    before = Path("recipes.db").read_bytes()
-    assert run("ledger", "budgets", "set", "ada", "--epsilon", 1, "--ledger", "recipes.db").code == 2
-    assert Path("recipes.db").read_bytes() == before
-    assert run("ledger", "budgets", "set", "ada", "--epsilon", -1).code == 2
-    assert not Path("ledger.db").exists()
-    assert "File name too long" in run("ledger", "show", "--ledger", "x" * 5000).err
-
-
 def test_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
     assert run("run", config(tmp_path), "--out", "r").code == 0
     with RunFolder(Path("r")).locked():
         refused = run("run", "--resume", "r")
     assert refused.code == 2
     assert "r is in use: another process is at work on this run" in refused.err
-
-
-def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
-    run("run", config(tmp_path), "--out", "monday")
-    name = load_config("monday/config.toml").ledger.run
-    overview = run("ledger", "show").out
-    for words in ("Runs", str(name), "6 of 6", "Accounts over all runs", "client-1", "client-7"):
-        assert words in overview
-    content = json.loads(run("ledger", "show", "--json").out)
-    assert [account["clients"] for account in content["accounts"]] == [6, 6]
-    assert content["runs"][0]["rounds_done"] == 6
-    client = run("ledger", "show", "--client", "client-9").out
-    for words in ("client-9: budget ε = 30 at δ = 1e-05", "open", "all together, by Rényi order", "by PLD", "left"):
-        assert words in client
-    assert "6 of 6 rounds released" in run("ledger", "show", "--run", name).out
-    verified = run("ledger", "verify")
-    head = verified.out.split()[-1]
-    assert "nobody is over budget" in verified.out
-    assert len(head) == 64
-    assert run("ledger", "verify", "--head", head).code == 0
-    cut = run("ledger", "verify", "--head", "0" * 64)
-    assert cut.code == 1
-    assert "no entry has the noted hash" in cut.err
-    for file in ("charges.csv", "charges.jsonl"):
-        assert run("ledger", "export", file).code == 0
-    with Path("charges.csv").open(newline="") as text:
-        rows = list(csv.DictReader(text))
-    assert len(rows) == 12
-    lines = [json.loads(line) for line in Path("charges.jsonl").read_text().splitlines()]
-    assert [float(row["noise_multiplier"]) for row in rows] == [line["noise_multiplier"] for line in lines]
-    assert {row["state"] for row in rows} == {"released"}
-    assert run("ledger", "backup", "copy.db").code == 0
-    assert run("ledger", "verify", "--ledger", "copy.db").out.split()[-1] == head
-    assert run("ledger", "budgets", "set", "client-1", "--epsilon", 50, "--reason", "more").code == 0
-    assert json.loads(run("ledger", "show", "--client", "client-1", "--json").out)["epsilon"] == 50.0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("show",), "ledger.db does not exist"),
-        (("verify", "--ledger", "nowhere.db"), "nowhere.db does not exist"),
-        (("show", "--client", "a", "--run", "b"), "give either --client or --run"),
-        (("budgets", "set", "a", "--epsilon", "-1"), "epsilon = -1.0 must be a finite number above 0"),
-        (("budgets", "set", "a", "--epsilon", "1", "--delta", "2"), "delta = 2.0 must lie strictly between 0 and 1"),
-        (("budgets", "import", "missing.csv"), "missing.csv cannot be read: No such file"),
-        (("budgets", "import", "bad.csv"), "bad.csv line 3: epsilon = 'much' must be a finite number above 0"),
-        (("budgets", "import", "delta.csv"), "delta.csv line 2: delta = 7.0 must lie strictly between 0 and 1"),
-        (("export", "charges.xlsx"), "charges.xlsx must end in .csv or .jsonl"),
-        (("replan", "nothing"), "knows no run 'nothing'"),
-        (("verify", "--ledger", "text.db"), "file is not a database"),
-        (("show", "--ledger", "folder"), "folder"),
-        (("show", "--ledger", "postgresql://a:b@c/d"), "must not hold a password"),
-    ],
-)
-def test_mistakes_are_one_sentence(arguments: tuple[str, ...], message: str, run: Run, tmp_path: Path) -> None:
-    Path("bad.csv").write_text("client,epsilon\na,1\nb,much\n")
-    Path("delta.csv").write_text("client,epsilon,delta\na,1,7\n")
-    Path("text.db").write_text("This is no database, but it is long enough to be looked at as if it were one.\n" * 9)
-    Path("folder").mkdir()
-    before = {path.name for path in tmp_path.iterdir()}
-    result = run("ledger", *arguments)
-    assert (result.code, result.out) == (2, "")
-    assert message in result.err.replace("\n", " ")
-    assert "Traceback" not in result.err
-    assert {path.name for path in tmp_path.iterdir()} - before <= {"ledger.db", ".lock"}
-
-
-def test_a_bad_line_imports_nobody(run: Run) -> None:
-    Path("bad.csv").write_text("client,epsilon\na,1\nb,much\n")
-    run("ledger", "budgets", "set", "z", "--epsilon", 1)
-    run("ledger", "budgets", "import", "bad.csv")
-    with Ledger("sqlite:///ledger.db") as ledger, pytest.raises(InputError, match="knows no client 'a'"):
-        ledger.account("a")
 
 
 def test_configurations_whose_ledger_cannot_be_used(run: Run, tmp_path: Path) -> None:

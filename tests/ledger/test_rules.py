@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
@@ -16,11 +17,10 @@ from nestegg import Budget, Charge, Group, InputError, Plan, plan
 from nestegg.accounting import ORDERS, RdpAccountant, compose
 from nestegg.errors import BudgetError
 from nestegg.ledger import Ledger, Part, Rule
+from nestegg.ledger.books import CONDITION
 from nestegg.ledger.rules import new_rule, rule_for_plan
-from nestegg.ledger.run_accounts import CONDITION
-
-from .oracles import epsilon_from_rdp, gaussian_delta, rdp_by_quadrature
-from .test_ledger import LIFE, NAMES, begun, spend
+from tests.ledger.ledgers import LIFE, NAMES, begun, spend
+from tests.oracles import epsilon_from_rdp, gaussian_delta, rdp_by_quadrature
 
 ALL = {name: Budget(14.0) for name in NAMES}
 
@@ -33,6 +33,19 @@ def filter_epsilon(charges: Sequence[Charge], order: float, delta: float) -> flo
     """The ε at which the filter's inequality is an equality, from numerical integration."""
     total = math.fsum(n * rdp_by_quadrature(q, sigma, order) for q, sigma, n in charges)
     return epsilon_from_rdp([order], [total], delta)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_few_orders_give_the_epsilon_of_all(seed: int) -> None:
+    draw = random.Random(seed)
+    charged = tuple(
+        Charge(draw.uniform(0.001, 1.0), 10 ** draw.uniform(-0.7, 2.5), draw.randint(1, 300))
+        for _ in range(draw.randint(1, 30))
+    )
+    for delta in (1e-3, 1e-5, 1e-12):
+        whole = compose(RdpAccountant(), charged).epsilon(delta)[0]
+        assert Rule("fixed").epsilon(charged, delta) == pytest.approx(whole, rel=1e-12)
+    assert Rule("fixed").epsilon((), 1e-5) == 0.0
 
 
 def test_an_account_that_outlives_a_run_is_safe_by_default(url: str) -> None:

@@ -6,7 +6,8 @@ Spending is group rows, not client rows: a round of a million clients in a thous
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import (
@@ -30,6 +31,7 @@ from nestegg.errors import InputError
 
 FORMAT = "nestegg-ledger"
 START = "0" * 64  # what the first entry is chained to
+CHUNK = 10_000  # rows that are written or asked for at once
 
 metadata = MetaData()
 _key = BigInteger().with_variant(Integer, "sqlite")  # only an INTEGER is SQLite's own row number
@@ -122,6 +124,14 @@ charges = Table(
 )
 
 Migration = Callable[[Connection], None]
+
+
+def insert_rows(connection: Connection, table: Table, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Insert rows, whose values are in the order of the columns."""
+    names = [column.name for column in table.columns]
+    left = iter(rows)
+    while batch := list(islice(left, CHUNK)):
+        connection.execute(insert(table), [dict(zip(names, row, strict=True)) for row in batch])
 
 
 def _create(connection: Connection) -> None:

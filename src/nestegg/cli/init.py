@@ -1,0 +1,82 @@
+"""`nestegg init`: a configuration to start from."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from nestegg.checks import one_of
+from nestegg.cli import templates
+from nestegg.config import is_parquet
+from nestegg.errors import InputError
+from nestegg.extras import needs
+from nestegg.files import make_folder, write_atomically
+
+_DATASETS = {"digits": 50, "mnist": 100, "fashion-mnist": 100, "adult": 100, "cifar10": 100}  # and how many clients
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; made if it is not there.")] = Path(),
+    data: Annotated[
+        Path | None, typer.Option(metavar="FILE.parquet", help="A file of clients' samples, a row a sample.")
+    ] = None,
+    client: Annotated[str | None, typer.Option(metavar="COLUMN", help="The file's column of clients' names.")] = None,
+    target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The file's column to be predicted.")] = None,
+    test: Annotated[
+        Path | None, typer.Option(metavar="FILE.parquet", help="Public test data with the same columns.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="One of ours: digits, mnist, fashion-mnist, adult, cifar10.")
+    ] = None,
+    own: Annotated[bool, typer.Option("--own", help="A dataset and a model of your own, as Python functions.")] = False,
+) -> None:
+    """Write a commented configuration to start from: for one of our datasets, a Parquet file, or code of your own."""
+    if sum((data is not None, dataset is not None, own)) > 1:
+        raise InputError("give one of --data, --dataset and --own.")
+    if data is None and (client, target, test) != (None, None, None):
+        raise InputError("--client, --target and --test belong to --data.")
+    if data is not None:
+        texts = {templates.CONFIG: _for_file(folder, data, client, target, test)}
+    elif own:
+        texts = {templates.CONFIG: templates.for_own(), templates.MODULE: templates.OWN}
+    else:
+        name = one_of("--dataset", dataset or "digits", _DATASETS)
+        texts = {templates.CONFIG: templates.for_dataset(name, _DATASETS[name])}
+    for file in texts:
+        if (folder / file).exists():
+            raise InputError(f"{folder / file} exists; give another folder, or remove it first.")
+    make_folder("folder", folder)
+    for file, text in texts.items():
+        write_atomically(folder / file, text)
+    written, config = " and ".join(str(folder / file) for file in texts), folder / templates.CONFIG
+    said = f"Written: {written}. Look at the plan: nestegg plan {config}; train: nestegg run {config}"
+    Console().print(said, highlight=False, markup=False, soft_wrap=True)
+
+
+def _for_file(folder: Path, data: Path, client: str | None, target: str | None, test: Path | None) -> str:
+    """The configuration for a Parquet file, whose columns must be there."""
+    needs("nestegg init --data", "tables")
+    if not is_parquet(data.name):
+        raise InputError(f"--data = {str(data)!r} must be a Parquet file, with the end .parquet.")
+    if client is None or target is None:
+        missing = "--client" if client is None else "--target"
+        raise InputError(f"{missing} is missing; {data} has the columns {', '.join(_columns(data))}.")
+    kinds = _columns(data)
+    for option, column in (("--client", client), ("--target", target)):
+        one_of(option, column, kinds)
+    is_number = kinds[target].startswith(("float", "double", "half"))
+    paths = [json.dumps(os.path.relpath(path, folder), ensure_ascii=False) for path in (data, test) if path is not None]
+    columns = (json.dumps(client, ensure_ascii=False), json.dumps(target, ensure_ascii=False))
+    return templates.for_file(paths[0], columns, paths[1] if test is not None else None, is_number=is_number)
+
+
+def _columns(data: Path) -> dict[str, str]:
+    """The columns of a Parquet file, and their types."""
+    from nestegg.data.parquet import read_table
+
+    return {field.name: str(field.type) for field in read_table(data).schema}

@@ -1,0 +1,123 @@
+"""What `nestegg init` writes."""
+
+from __future__ import annotations
+
+from nestegg.config import NEWEST
+
+CONFIG, MODULE = "config.toml", "my_problem.py"
+
+_REST = """
+[training]
+rounds = 25
+local_epochs = {epochs}                # passes of a client over its data in a round it is sampled for
+batch_size = 16
+learning_rate = 0.1
+seed = 0                        # of everything public; noise and cohorts are secret unless reproducible = true
+{loss}
+[privacy]
+method = "spend-as-you-go"      # nestegg compare config.toml sets it beside others
+delta = 1e-5                    # must be well below 1 / number of clients
+clip_norm = 10.0                # updates are clipped to it; every run that tries another value spends budgets, too
+saving_rate = 0.5               # the first half of training saves budget: fewer clients are sampled
+
+# Every client has its own budget. Groups are clients with the same one; nobody's budget is guessed for them.
+# budgets_file = "budgets.csv"  # instead of groups: a line client,epsilon for everybody
+[[privacy.groups]]
+name = "strict"
+share = 0.5
+epsilon = 10.0
+
+[[privacy.groups]]
+name = "open"
+share = 0.5
+epsilon = 30.0
+
+# Budgets that last over many runs are kept in a ledger; without it, every run keeps its own.
+# [ledger]
+# url = "sqlite:///ledger.db"
+"""
+
+_HEAD = f"""format = {NEWEST}
+
+[federation]
+"""
+
+OWN = '''"""A problem of one's own: who the clients are, what data they have, and what is trained on it."""
+
+import torch
+from torch import nn
+
+
+def clients():
+    """Return clients' data by name, and public test data.
+
+    Here both are made up. Data is a pair of tensors or arrays (inputs, targets), or a function that returns one when
+    its client is sampled. Without public test data, return the first alone and give federation.classes.
+    """
+    return {f"client {number}": samples(seed=number) for number in range(40)}, samples(seed=1000)
+
+
+def samples(seed, count=30):
+    x = torch.randn(count, 4, generator=torch.Generator().manual_seed(seed))
+    return x, (x.sum(1) > 0).long()
+
+
+def model(shape, outputs):
+    """Return a model for inputs of a shape; its weights follow from training.seed. Two classes have one output."""
+    return nn.Sequential(nn.Linear(shape.numel(), 16), nn.Tanh(), nn.Linear(16, outputs))
+'''
+
+
+def for_dataset(name: str, clients: int) -> str:
+    """Return a configuration for one of our datasets."""
+    note = "embedded" if name == "digits" else f"get it by: nestegg data get {name}"
+    return (
+        _HEAD
+        + f'dataset = "{name}"{" " * max(1, 20 - len(name))}# {note}; its samples are divided among clients\n'
+        + f'clients = {clients}\npartition = "dirichlet"         # dirichlet | iid | shards\n'
+        + "dirichlet = 0.3                 # small is uneven\n"
+        + _rest(epochs=5)
+    )
+
+
+def for_own() -> str:
+    """Return a configuration for data and a model of one's own, which are in `MODULE`."""
+    module = MODULE.removesuffix(".py")
+    return (
+        _HEAD
+        + f'dataset = "{module}:clients"  # a function in {MODULE}, beside this file\n\n[model]\n'
+        + f'name = "{module}:model"\n'
+        + _rest(epochs=1)
+    )
+
+
+def for_file(data: str, columns: tuple[str, str], test: str | None, *, is_number: bool) -> str:
+    """Return a configuration for a Parquet file.
+
+    Args:
+        data: its path, in quotes.
+        columns: of clients' names and of targets, in quotes.
+        test: path of public test data, in quotes.
+        is_number: whether targets are numbers, not classes.
+    """
+    classes = "classes = 1                     # a number is predicted\n" if is_number else _CLASSES
+    public = f"test = {test}\n" if test is not None else classes + _NO_TEST
+    named = f"dataset = {data}\nclient_column = {columns[0]}\ntarget_column = {columns[1]}\n"
+    loss = 'loss = "torch.nn.functional:mse_loss"\n' if is_number else ""
+    return (
+        _HEAD
+        + named
+        + public
+        + '\n[model]\nname = "mlp"                    # linear | mlp | "module:function"\n'
+        + _rest(1, loss)
+    )
+
+
+_CLASSES = (
+    "classes = 2                     # how many there are: labels are 0, 1, …; clients with others count as zero\n"
+)
+_NO_TEST = '# test = "test.parquet"         # public test data with the same columns: without it, nothing is measured\n'
+
+
+def _rest(epochs: int, loss: str = "") -> str:
+    return _REST.format(epochs=epochs, loss=loss)
