@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import torch
 
 from nestegg import report, runs
-from nestegg.config import load_config
+from nestegg.configuration.config import load_config
 from nestegg.ledger import Ledger, books, run_entries
 from nestegg.mechanism import Lattice
 from nestegg.runs import folder as files

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from nestegg.cli import tables
-from nestegg.config import load_config
+from nestegg.configuration.config import load_config
+from nestegg.configuration.participants import make_plan
 from nestegg.planning import judged
-from nestegg.roster import make_plan
 
 ROOT = Path(__file__).parent.parent
 

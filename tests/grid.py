@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 
 from nestegg import Budget, Group, Plan, plan
-from nestegg.flower.guard import Account
+from nestegg.flower.guard import OwnAccount
 from nestegg.flower.mod import AccountOf, private_client_app
 
 Fault = Callable[[int, Message, Message], list[Message]]
@@ -32,9 +32,9 @@ def small_plan(rounds: int = 4, factor: float = 1.0, **options: object) -> Plan:
 def accounts_in(folder: Path, factor: float = 1.0) -> AccountOf:
     """An account for every partition."""
 
-    def account(context: Context) -> Account:
+    def account(context: Context) -> OwnAccount:
         number = int(context.node_config["partition-id"])
-        return Account(folder / str(number), Budget(BUDGETS[number] * factor))
+        return OwnAccount(folder / str(number), Budget(BUDGETS[number] * factor))
 
     return account
 

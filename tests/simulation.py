@@ -22,8 +22,8 @@ from torch import Tensor, nn
 
 import nestegg
 from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Performance
-from nestegg.flower import Account, Enrolling, PlannedStrategy, Sharing, private_client_app
-from nestegg.randomness import Purpose, Randomness
+from nestegg.flower import Enrolling, OwnAccount, PlannedStrategy, Sharing, private_client_app
+from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.training.local import batches
 
 SEED, ROUNDS, CLIENTS = 3, 3, 8
@@ -56,9 +56,9 @@ def noise(context: Context, round_: int) -> np.random.Generator:
 
 
 def make_client_app(folder: str) -> ClientApp:
-    def account(context: Context) -> Account:
+    def account(context: Context) -> OwnAccount:
         number = int(context.node_config["partition-id"])
-        return Account(Path(folder, "accounts", str(number)), Budget(EPSILONS[number]))
+        return OwnAccount(Path(folder, "accounts", str(number)), Budget(EPSILONS[number]))
 
     app = private_client_app(account, noise=noise)
 

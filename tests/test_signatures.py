@@ -13,7 +13,7 @@ import nestegg
 import nestegg.callbacks
 import nestegg.data
 import nestegg.flower
-from nestegg.config import Adaptive, Privacy, Training
+from nestegg.configuration.config import Adaptive, Privacy, Training
 from nestegg.schema import Section
 
 # Values that are made by us and only read by users: their constructors are nobody's to call.

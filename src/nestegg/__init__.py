@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from nestegg.accounting import Charge
-    from nestegg.comparison import compare
     from nestegg.data import Source
     from nestegg.errors import BudgetError, InputError, StoppedError, VerificationError
     from nestegg.ledger import Ledger
+    from nestegg.mechanism.randomness import Randomness
     from nestegg.planning import (
         Budget,
         Group,
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         plan,
         save_plan,
     )
-    from nestegg.randomness import Randomness
     from nestegg.runs import run
+    from nestegg.runs.comparison import compare
     from nestegg.training import (
         AdaptiveClipping,
         Evaluation,
@@ -78,7 +78,7 @@ __all__ = [
 _HOMES: dict[str, tuple[str, ...]] = {
     "accounting": ("Charge",),
     "callbacks": (),
-    "comparison": ("compare",),
+    "runs.comparison": ("compare",),
     "data": ("Source",),
     "errors": ("BudgetError", "InputError", "StoppedError", "VerificationError"),
     "ledger": ("Ledger",),
@@ -86,7 +86,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         *("Budget", "Group", "GroupPlan", "Plan", "grouped", "load_plan", "plan", "save_plan"),
         *("Schedule", "Setting", "Shaped", "SpendAsYouGo", "Uniform"),
     ),
-    "randomness": ("Randomness",),
+    "mechanism.randomness": ("Randomness",),
     "runs": ("run",),
     "training": (
         *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
@@ -96,9 +96,9 @@ _HOMES: dict[str, tuple[str, ...]] = {
 _EXTRAS = {
     "callbacks": ("training", "train"),
     "data": ("clients' data", "train"),
-    "comparison": ("a comparison", "train", "ledger", "charts"),
+    "runs.comparison": ("a comparison", "train", "ledger", "charts"),
     "ledger": ("the ledger", "ledger"),
-    "randomness": ("training", "train"),
+    "mechanism.randomness": ("training", "train"),
     "runs": ("a run with a folder", "train", "ledger", "charts"),
     "training": ("training", "train"),
 }

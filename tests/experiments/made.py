@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from nestegg.config import Config
+from nestegg.configuration.config import Config
 from nestegg.experiments import cells as cells_module
 from nestegg.experiments.cells import Cell, Store, hash_of
 from nestegg.experiments.definition import load

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nestegg.config import changed
+from nestegg.configuration.config import changed
 from nestegg.experiments import cells as cells_module
 from nestegg.experiments import runner
 from nestegg.experiments.cells import FORMAT, Cell, Store, hash_of, measure

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nestegg.config import Config
+from nestegg.configuration.config import Config
 from nestegg.experiments import runner
 from nestegg.experiments.cells import Cell, Store
 from nestegg.experiments.definition import load, names

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, create_engine, text
 from nestegg import Budget, Group, Plan, plan
 from nestegg.ledger import Ledger, RunBooks
 from nestegg.ledger.database import checked_url
-from tests.test_runs import config as plain_config
+from tests.runs.test_runs import config as plain_config
 
 NAMES = ("ada", "bob", "cleo", "dan")
 LIFE = {name: Budget(epsilon) for name, epsilon in zip(NAMES, (6.0, 6.0, 12.0, 12.0), strict=True)}

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nestegg import Budget, InputError
-from nestegg.config import load_config
+from nestegg.configuration.config import load_config
 from nestegg.ledger import Ledger
 from tests.conftest import Run
 from tests.ledger.ledgers import begun, config, spend

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from nestegg import Budget, InputError, StoppedError, load_plan
-from nestegg.config import load_config
-from nestegg.description import of_config
+from nestegg.configuration.config import load_config
+from nestegg.configuration.description import of_config
 from nestegg.ledger import Ledger
 from nestegg.release import NOT_FOR_RELEASE
 from nestegg.runs import RunFolder, resume_run, start_run
@@ -21,7 +21,7 @@ from tests.callbacks import EachRound
 from tests.conftest import Run
 from tests.examples import slow
 from tests.ledger.ledgers import begun, config, lifetimes, spend
-from tests.test_runs import config as plain_config
+from tests.runs.test_runs import config as plain_config
 
 
 def test_a_run_that_its_ledger_would_refuse_leaves_no_folder(run: Run, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def version_1(url: str, folder: Path) -> None:
     """A ledger that nestegg wrote before accounts had rules: two rounds released, one reserved, a budget raised."""
     path = folder / "version-1.db"
     with closing(sqlite3.connect(path)) as database:
-        database.executescript((Path(__file__).parents[1] / "data" / "ledger-v1.sql").read_text())
+        database.executescript((Path(__file__).parent / "ledger-v1.sql").read_text())
     source, target, found = create_engine(f"sqlite:///{path}"), create_engine(checked_url(url)), MetaData()
     found.reflect(source)
     for table in found.tables.values():

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nestegg.config import load_config
+from nestegg.configuration.config import load_config
 from nestegg.ledger import database
 from nestegg.runs import start_run
 from nestegg.training import RoundReport

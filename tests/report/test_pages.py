@@ -9,7 +9,7 @@ from pathlib import Path
 import altair as alt
 import pytest
 
-from nestegg.config import load_config
+from nestegg.configuration.config import load_config
 from nestegg.experiments.cells import Store
 from nestegg.experiments.definition import load
 from nestegg.experiments.outcomes import outcome_of

@@ -8,13 +8,13 @@ from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 
 from fault_app import EPSILONS
 from nestegg import Budget
-from nestegg.flower import Account, private_client_app
+from nestegg.flower import OwnAccount, private_client_app
 
 
-def account(context: Context) -> Account:
+def account(context: Context) -> OwnAccount:
     """An account a run, so that one federation can try many faults."""
     number = int(context.node_config["partition-id"])
-    return Account(Path(str(context.run_config["folder"]), f"account{number}"), Budget(EPSILONS[number]))
+    return OwnAccount(Path(str(context.run_config["folder"]), f"account{number}"), Budget(EPSILONS[number]))
 
 
 app = private_client_app(account)

@@ -7,15 +7,15 @@ from flwr.app import ArrayRecord, Context, Message, RecordDict
 
 from digits_app import task
 from nestegg import Budget
-from nestegg.flower import Account, account_of_node, private_client_app
+from nestegg.flower import OwnAccount, account_of_node, private_client_app
 
 
-def account(context: Context) -> Account:
+def account(context: Context) -> OwnAccount:
     """The node's own account. A simulation, whose nodes have none, gives everybody one in the folder ACCOUNTS."""
     if "ACCOUNTS" not in os.environ:
         return account_of_node(context)
     number = int(context.node_config["partition-id"])
-    return Account(Path(os.environ["ACCOUNTS"], str(number)), Budget((20.0, 20.0, 40.0, 80.0)[number % 4]))
+    return OwnAccount(Path(os.environ["ACCOUNTS"], str(number)), Budget((20.0, 20.0, 40.0, 80.0)[number % 4]))
 
 
 app = private_client_app(account)

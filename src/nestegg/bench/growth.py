@@ -14,7 +14,7 @@ from nestegg.bench.process import Process
 from nestegg.bench.simulators import python_of, simulators
 from nestegg.bench.works import Recipe, random_clients, write_work
 from nestegg.files import write_atomically
-from nestegg.networks import HIDDEN
+from nestegg.models.networks import HIDDEN
 from nestegg.report.charts import PALETTE, save_charts
 from nestegg.report.markup import as_csv
 from nestegg.training import LocalTraining

@@ -15,7 +15,7 @@ from nestegg.bench.machine import machine
 from nestegg.bench.works import random_clients
 from nestegg.files import write_atomically
 from nestegg.mechanism import Layout
-from nestegg.randomness import Randomness
+from nestegg.mechanism.randomness import Randomness
 from nestegg.report.markup import as_markdown
 from nestegg.training import kernel
 from nestegg.training.clients import ClientsInMemory

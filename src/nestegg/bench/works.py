@@ -12,15 +12,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from nestegg import networks
 from nestegg.bench.peers.work import Work
 from nestegg.checks import one_of
 from nestegg.data import load_dataset, partition
 from nestegg.errors import InputError
 from nestegg.mechanism import Layout
-from nestegg.models import make_model
+from nestegg.mechanism.randomness import Purpose, Randomness
+from nestegg.models import make_model, networks
 from nestegg.planning import Budget, Group, Plan, load_plan, plan, save_plan
-from nestegg.randomness import Purpose, Randomness
 from nestegg.training import Federation, LocalTraining, Mechanics, Performance
 from nestegg.training.local import Samples
 

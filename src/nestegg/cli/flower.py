@@ -41,7 +41,7 @@ def withdraw(
 
 def _guard(folder: Path) -> Guard:
     """The guard of an account, whose budget stays as it is."""
-    from nestegg.flower import Account, Guard
+    from nestegg.flower import Guard, OwnAccount
     from nestegg.flower.guard import OWN_NAME
     from nestegg.ledger import Ledger
 
@@ -49,4 +49,4 @@ def _guard(folder: Path) -> Guard:
         raise InputError(f"{folder} holds no account: there is no ledger.db in it.")
     with Ledger(folder / "ledger.db") as ledger:
         budget = ledger.account(OWN_NAME).budget
-    return Guard(Account(folder, budget))
+    return Guard(OwnAccount(folder, budget))

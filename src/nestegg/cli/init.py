@@ -12,7 +12,7 @@ from rich.console import Console
 
 from nestegg.checks import one_of
 from nestegg.cli import templates
-from nestegg.config import is_parquet
+from nestegg.configuration.config import is_parquet
 from nestegg.errors import InputError
 from nestegg.extras import needs
 from nestegg.files import make_folder, write_atomically

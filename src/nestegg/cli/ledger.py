@@ -11,7 +11,7 @@ from rich.console import Console
 
 from nestegg.cli import ledger_content, tables
 from nestegg.cli.progress import hearing
-from nestegg.description import CONFIG, RUN, Description, read_description
+from nestegg.configuration.description import CONFIG, RUN, Description, read_description
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 from nestegg.files import write_atomically

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.status import Status
 
 from nestegg.cli import tables
-from nestegg.config import Config, check_config, load_config
+from nestegg.configuration.config import Config, check_config, load_config
+from nestegg.configuration.participants import make_plan, with_method
 from nestegg.planning import GroupPlan, Plan, exposures, judged, remarks, save_plan
 from nestegg.planning.registry import RIVALS
-from nestegg.roster import make_plan, with_method
 
 
 def plan(

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
-    from nestegg.config import Config
+    from nestegg.configuration.config import Config
     from nestegg.experiments.cells import Cell
 
 

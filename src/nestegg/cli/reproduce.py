@@ -45,7 +45,7 @@ def reproduce(
 ) -> None:
     """Run the paper's evaluation, cell by cell; what is finished is not run again."""
     needs("nestegg reproduce", *RUNS)
-    from nestegg.config import changed
+    from nestegg.configuration.config import changed
     from nestegg.experiments.cells import Store
     from nestegg.experiments.pages import write_outcomes
     from nestegg.experiments.reproduction import Reproduction, chosen_experiments

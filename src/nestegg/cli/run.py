@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nestegg.config import load_config
+from nestegg.configuration.config import load_config
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nestegg.config import NEWEST
+from nestegg.configuration.config import NEWEST
 
 CONFIG, MODULE = "config.toml", "my_problem.py"
 

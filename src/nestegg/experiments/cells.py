@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import torch
 
-from nestegg.config import Config, changed, to_toml
+from nestegg.configuration.config import Config, changed, to_toml
+from nestegg.configuration.identity import config_digest
+from nestegg.configuration.participants import make_plan
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
-from nestegg.identity import config_digest
 from nestegg.planning import Plan
-from nestegg.roster import make_plan
 from nestegg.runs import Simulation
 from nestegg.schema import Section, read
 from nestegg.training import Evaluation

@@ -10,7 +10,7 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import ttest_1samp
 
-from nestegg.config import Config
+from nestegg.configuration.config import Config
 from nestegg.experiments.cells import FORMATS, Cell, Store, hash_of
 from nestegg.experiments.definition import Experiment, Row
 from nestegg.experiments.scales import configured, stated_reduction

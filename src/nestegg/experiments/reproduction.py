@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from nestegg.checks import one_of
-from nestegg.config import Config
+from nestegg.configuration.config import Config
 from nestegg.experiments.cells import Store
 from nestegg.experiments.definition import Experiment, load, name_of, names
 from nestegg.experiments.outcomes import Outcome, configs_of, outcome_of

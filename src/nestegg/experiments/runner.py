@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures.process import BrokenProcessPool
 
-from nestegg.config import Config, changed
+from nestegg.configuration.config import Config, changed
 from nestegg.data import load_dataset
 from nestegg.errors import StoppedError
 from nestegg.experiments.cells import Cell, Store, measure
-from nestegg.processes import as_done
+from nestegg.runs.processes import as_done
 
 OnCell = Callable[[Config, Cell], None]
 

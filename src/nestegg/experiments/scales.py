@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 
 from nestegg.checks import one_of
-from nestegg.comparison import variant
-from nestegg.config import Adaptive, Config, Federation, GroupTable, Model, Privacy, Training
+from nestegg.configuration.config import Adaptive, Config, FederationTable, GroupTable, Model, Privacy, Training
 from nestegg.experiments.definition import Hyperparameters
 from nestegg.models import NETWORKS
 from nestegg.planning import COMPARED
+from nestegg.runs.comparison import variant
 
 SCALES = ("full", "cpu", "smoke")
 SHARES = (0.34, 0.43, 0.23)  # of the clients in groups 1, 2 and 3
@@ -38,7 +38,7 @@ def configured(setting: Hyperparameters, scale: str, seed: int) -> Config:
     one_of("--scale", scale, SCALES)
     setting, samples = scaled(_plain(setting), scale)
     config = Config(
-        federation=Federation(dataset=setting.dataset, clients=setting.clients, samples_per_client=samples),
+        federation=FederationTable(dataset=setting.dataset, clients=setting.clients, samples_per_client=samples),
         model=Model(name=NETWORKS[setting.dataset]),
         training=Training(
             rounds=setting.rounds,

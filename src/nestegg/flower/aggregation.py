@@ -14,7 +14,7 @@ from torch import Tensor
 from nestegg.errors import InputError
 from nestegg.flower import wire
 from nestegg.flower.terms import Order, Terms
-from nestegg.randomness import Purpose, Randomness
+from nestegg.mechanism.randomness import Purpose, Randomness
 
 # The norm of d standard normals is below √d + 8 but for one case in 10^13.
 _FAR = 8.0

@@ -20,8 +20,7 @@ from nestegg.checks import whole
 from nestegg.errors import BudgetError, InputError
 from nestegg.files import make_folder, write_atomically
 from nestegg.flower.terms import Order, Terms, own_plan
-from nestegg.ledger import Account as LedgerAccount
-from nestegg.ledger import Ledger, Part, RunBooks
+from nestegg.ledger import Account, Ledger, Part, RunBooks
 from nestegg.ledger.rules import new_rule, rule_for_plan
 from nestegg.planning import Budget, Plan
 from nestegg.schema import Section, read_toml
@@ -37,7 +36,7 @@ class _BudgetFile(Section):
 
 
 @dataclass(frozen=True)
-class Account:
+class OwnAccount:
     """Where a client keeps its account, what it allows to be spent in all, and how that is counted.
 
     Attributes:
@@ -52,7 +51,7 @@ class Account:
     rule: str | None = None
 
     @classmethod
-    def of_folder(cls, folder: Path) -> Account:
+    def of_folder(cls, folder: Path) -> OwnAccount:
         """An account whose budget stands in its folder, in budget.toml."""
         record = read_toml(_BudgetFile, folder / "budget.toml")
         return cls(folder, Budget(record.epsilon, record.delta), record.account)
@@ -65,7 +64,7 @@ class Guard:
     sampled is part of the price. It answers a round at most once.
     """
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: OwnAccount) -> None:
         self._account = account
         make_folder("account", account.folder / "terms")
 
@@ -181,12 +180,12 @@ class Guard:
                 "other run paid to its end."
             )
 
-    def _standing(self, ledger: Ledger, plan: Plan) -> LedgerAccount:
+    def _standing(self, ledger: Ledger, plan: Plan) -> Account:
         """The client's account as it is, or as a first plan would open it."""
         budget, (row,) = self._account.budget, plan.groups
         known = ledger.accounts()
         rule = new_rule(self._account.rule, budget) if self._account.rule else rule_for_plan(row, budget)
-        account = known[0] if known else LedgerAccount(OWN_NAME, 1, budget, (), rule)
+        account = known[0] if known else Account(OWN_NAME, 1, budget, (), rule)
         account.rule.check(OWN_NAME, plan)
         return account
 

@@ -22,27 +22,27 @@ from torch import Tensor
 from nestegg.errors import InputError, VerificationError
 from nestegg.flower import wire
 from nestegg.flower.arrays import ArrayLayout
-from nestegg.flower.guard import Account, Guard
+from nestegg.flower.guard import Guard, OwnAccount
 from nestegg.flower.terms import Order
 from nestegg.mechanism import Lattice, clipped
+from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.planning import Budget
-from nestegg.randomness import Purpose, Randomness
 
 PARTITION = "partition-id"
 
-AccountOf = Callable[[Context], Account]
+AccountOf = Callable[[Context], OwnAccount]
 NoiseOf = Callable[[Context, int], np.random.Generator]
 
 
-def account_of_node(context: Context) -> Account:
+def account_of_node(context: Context) -> OwnAccount:
     """The account in `flower-supernode --node-config`: account="…", and epsilon and delta unless a file has them."""
     config = context.node_config
     if "account" not in config:
         raise InputError("node-config has no account: it must name the folder in which this client keeps its account.")
     folder = Path(str(config["account"]))
     if "epsilon" not in config:
-        return Account.of_folder(folder)
-    return Account(folder, Budget(config["epsilon"], config.get("delta", 1e-5)))  # type: ignore[arg-type] # checked
+        return OwnAccount.of_folder(folder)
+    return OwnAccount(folder, Budget(config["epsilon"], config.get("delta", 1e-5)))  # type: ignore[arg-type] # checked
 
 
 def secret_noise(context: Context, round_: int) -> np.random.Generator:

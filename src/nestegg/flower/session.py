@@ -25,7 +25,7 @@ from flwr.supercore import log
 from flwr.supercore.exit import ExitCode
 from torch import Tensor
 
-from nestegg.config import own_ledger
+from nestegg.configuration.config import own_ledger
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
 from nestegg.flower.arrays import ArrayLayout

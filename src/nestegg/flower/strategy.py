@@ -23,8 +23,8 @@ from nestegg.flower.enrolment import Enrolling
 from nestegg.flower.exchange import exchange
 from nestegg.flower.session import OpenRound, PreconditionUnmet, Session
 from nestegg.flower.terms import Sharing, Terms, check_method
+from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.planning import Plan
-from nestegg.randomness import Purpose, Randomness
 from nestegg.release import stamp
 
 

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.checks import one_of, whole
-from nestegg.config import Config, changed, is_own
+from nestegg.configuration.config import Config, changed, is_own
+from nestegg.configuration.description import Description, of_config
+from nestegg.configuration.own import OwnClients, load_data, load_loss
+from nestegg.configuration.participants import make_participants, make_plan
 from nestegg.data import Dataset, partition, thinned
-from nestegg.description import Description, of_config
 from nestegg.errors import InputError
+from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.models import NETWORKS, make_model
-from nestegg.own import OwnClients, load_data, load_loss
 from nestegg.planning import Plan
-from nestegg.randomness import Purpose, Randomness
-from nestegg.roster import make_plan, make_roster
 from nestegg.runs.task import Task
 from nestegg.training import AdaptiveClipping, Evaluation, Federation, LocalTraining, Mechanics, Performance
 from nestegg.training.local import default_loss
@@ -51,7 +51,7 @@ class Simulation:
             test: Any = Evaluation(self.data.test_x, self.data.test_y, by_group=_by_group(plan, self.data, held))
         else:
             clients, test = self.data.source, self.data.test
-            plan = with_members(plan, make_roster(config, clients.names).clients)
+            plan = with_members(plan, make_participants(config, clients.names).clients)
         self.federation = _federation(config, plan, self.data, clients, test)
 
     @property
@@ -82,7 +82,7 @@ class Simulation:
 def new_simulation(config: Config, run: str) -> tuple[Simulation, Description]:
     """Plan by a configuration, and return what trains by it and what describes it, under a name in the ledger."""
     data = load_data(config)
-    roster = make_roster(config, data.source.names if isinstance(data, OwnClients) else ())
+    roster = make_participants(config, data.source.names if isinstance(data, OwnClients) else ())
     plan = make_plan(config, roster.groups)
     config = changed(resolved(config, plan), "ledger", run=run)
     return Simulation(config, plan, data), of_config(config, lambda: (roster.clients, roster.budgets))

@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from nestegg.description import Description, read_description
+from nestegg.configuration.description import Description, read_description
 from nestegg.errors import InputError
 from nestegg.files import sync_folder, write_atomically
 from nestegg.planning import Plan, load_plan, save_plan

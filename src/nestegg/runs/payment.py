@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from nestegg.description import Description
+from nestegg.configuration.description import Description
 from nestegg.errors import InputError
 from nestegg.ledger import Account, Ledger
 from nestegg.planning import Plan

@@ -10,7 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nestegg.description import FORMAT, Description, RunRecord, of_record, read_names, read_record, with_names
+from nestegg.configuration.description import (
+    FORMAT,
+    Description,
+    RunRecord,
+    of_record,
+    read_names,
+    read_record,
+    with_names,
+)
 from nestegg.errors import InputError
 from nestegg.release import stamp
 from nestegg.runs.folder import RunFolder

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nestegg.description import Description
+from nestegg.configuration.description import Description
 from nestegg.errors import BudgetError, InputError, StoppedError
 from nestegg.files import write_atomically
 from nestegg.ledger import Account

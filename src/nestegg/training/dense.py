@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nestegg.mechanism import Layout
-from nestegg.randomness import Randomness
+from nestegg.mechanism.randomness import Randomness
 from nestegg.training.clients import Clients, Integers
 from nestegg.training.kernel import Kernel, Network, Steps, orders, train
 from nestegg.training.local import LocalTraining

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from nestegg.errors import InputError
 from nestegg.mechanism import Layout
-from nestegg.randomness import Purpose, Randomness
+from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.training import kernel
 from nestegg.training.clients import Clients
 from nestegg.training.dense import DenseEngine, is_dense
@@ -181,7 +181,7 @@ def make_engine(
 
 def _keeps_nothing(model: nn.Module, training: LocalTraining) -> bool:
     """Whether all that model, loss and optimiser remember from one client to the next are buffers."""
-    known = ("torch.nn.modules.", "nestegg.networks")
+    known = ("torch.nn.modules.", "nestegg.models.networks")
     parts = list(model.modules())
     hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
     ours = training.loss is default_loss and training.optimizer is None

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from nestegg.checks import one_of, positive, whole
-from nestegg.curves import CURVES
 from nestegg.errors import InputError
-from nestegg.randomness import Randomness
+from nestegg.mechanism.randomness import Randomness
+from nestegg.planning.curves import CURVES
 
 SCHEDULES = tuple(CURVES)
 

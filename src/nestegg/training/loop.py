@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from nestegg.data.sources import Source
 from nestegg.errors import InputError
 from nestegg.mechanism import MAX_COHORT, Lattice, Layout, share_std
+from nestegg.mechanism.randomness import Purpose
 from nestegg.planning import Plan, check_plan
-from nestegg.randomness import Purpose
 from nestegg.training.callbacks import Callback, told
 from nestegg.training.engines import make_engine, pooled_first
 from nestegg.training.evaluation import Evaluation, Measures

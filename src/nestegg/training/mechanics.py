@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
 from nestegg.mechanism import CLIPPINGS
+from nestegg.mechanism.randomness import Randomness
 from nestegg.planning import Plan
-from nestegg.randomness import Randomness
 from nestegg.training.adaptive import AdaptiveClipping
 
 CLIP_UNITS = ("gradient", "update")

@@ -1,0 +1,263 @@
+"""The configuration file: one TOML for every command, typed, with an error that points at the field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from nestegg.checks import one_of, positive, probability, whole
+from nestegg.configuration.method_keys import PLANNER_KEYS, owner_of, unread_keys
+from nestegg.errors import InputError
+from nestegg.named import is_named
+from nestegg.schema import Section, read_toml
+
+_FILE_URL = "sqlite:///"
+SAMPLES = "federation.samples_per_client is for data that is divided among clients; here they have their own."
+NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
+# Words that training knows, which takes torch to import; a test keeps them equal.
+CHOICES = {
+    ("federation", "partition"): ("dirichlet", "iid", "shards"),
+    ("training", "schedule"): ("cosine", "constant"),
+    ("training", "precision"): ("fp32", "bf16"),
+    ("training", "engine"): ("auto", "loop", "dense"),
+    ("privacy", "clipping"): ("per-layer", "flat"),
+    ("privacy", "clip_unit"): ("gradient", "update"),
+}
+
+
+class FederationTable(Section):
+    """Who takes part, with what data."""
+
+    dataset: str = "digits"
+    data: str | None = None
+    clients: int | None = None
+    partition: str = "dirichlet"
+    dirichlet: float = 0.1
+    samples_per_client: int | None = None  # at most so many of each client's, chosen at random
+    held_out: float | None = None  # share of each client's samples on which a simulation measures budget groups
+    client_column: str | None = None  # of a Parquet file: who, and what is to be predicted
+    target_column: str | None = None
+    test: str | None = None  # a Parquet file with public test data
+    classes: int | None = None  # how many there are; by default as in the test data
+
+
+class Model(Section):
+    """What is trained; by default the dataset's own network."""
+
+    name: str | None = None
+
+
+class Training(Section):
+    """How clients train, and for how long."""
+
+    rounds: int = 25
+    local_epochs: int = 5
+    batch_size: int = 32
+    learning_rate: float = 0.1
+    momentum: float = 0.9
+    schedule: str = "cosine"
+    seed: int = 0
+    reproducible: bool = False
+    precision: str = "fp32"
+    engine: str = "auto"
+    workers: int | None = None
+    device: str = "cpu"
+    loss: str | None = None  # "module:function" of outputs and targets; by default cross entropy
+
+
+class GroupTable(Section):
+    """One budget and the clients that share it: a share of all clients, or a number of them."""
+
+    name: str
+    epsilon: float
+    share: float | None = None
+    clients: int | None = None
+    saving_rate: float | None = None
+    transition: int | None = None
+
+
+class Adaptive(Section):
+    """Parameters of the method adaptive-clipping."""
+
+    quantile: float = 0.5
+    step: float = 0.2
+    bit_noise: float | None = None
+    server_rate: float = 1.0
+    server_momentum: float = 0.0
+
+
+class Privacy(Section):
+    """Budgets, and the method that spends them."""
+
+    method: str = "spend-as-you-go"
+    composition: str = "exact"
+    accountant: str = "rdp"
+    delta: float = 1e-5
+    spending_rate: float = 0.9
+    clip_norm: float = 10.0
+    clipping: str = "per-layer"
+    clip_unit: str = "gradient"
+    budgets: str = "individual"
+    colluders: int = 0
+    shape: str | list[float] = "geometric"
+    end_ratio: float = 0.5
+    saving_rate: float | None = None
+    transition: int | None = None
+    groups: list[GroupTable] = Field(default_factory=list)
+    budgets_file: str | None = None
+    budget_levels: int = 32
+    adaptive: Adaptive = Adaptive()
+    planner: dict[str, Any] = Field(default_factory=dict)  # the planner's own parameters
+
+
+class LedgerTable(Section):
+    """Where budgets are kept over many runs; by default every run keeps its own, in its folder."""
+
+    url: str | None = None
+    run: str | None = None  # the run's name in the ledger: written into a run's folder, not for people
+
+
+class Config(Section):
+    """A whole configuration file.
+
+    Attributes:
+        format: of the defaults. A file without it means those of format 1, for ever.
+        code: folder of one's own modules, by default that of the file.
+    """
+
+    format: int = 1
+    code: str | None = None
+    federation: FederationTable = FederationTable()
+    model: Model = Model()
+    training: Training = Training()
+    privacy: Privacy
+    ledger: LedgerTable = LedgerTable()
+
+
+def load_config(path: Path | str) -> Config:
+    """Read a configuration; relative paths in it start from its own folder.
+
+    With a ledger, whose later runs may depend on the results of earlier ones, the accountant is by default one that
+    holds then too: gaussian where everybody is in every round, and renyi otherwise.
+    """
+    path = Path(path)
+    config = read_toml(Config, path)
+    if config.format not in range(1, NEWEST + 1):
+        raise InputError(f"{path}: format = {config.format} must be a whole number from 1 to {NEWEST}.")
+    here = path.parent.resolve()
+    if config.privacy.budgets_file is not None:
+        config = changed(config, "privacy", budgets_file=str((here / config.privacy.budgets_file).resolve()))
+    federation = config.federation
+    paths = {"data": federation.data, "test": federation.test}
+    paths |= {"dataset": federation.dataset} if is_parquet(federation.dataset) else {}
+    absolute = {key: str((here / name).resolve()) for key, name in paths.items() if name is not None}
+    config = changed(config, "federation", **absolute)
+    if config.code is not None or any(is_named(name or "") for name in _named(config)):
+        config = config.model_copy(update={"code": str((here / (config.code or "")).resolve())})
+    if (url := config.ledger.url or "").startswith(_FILE_URL):
+        config = changed(config, "ledger", url=f"{_FILE_URL}{here / url.removeprefix(_FILE_URL)}")
+    if config.ledger.url is not None and "accountant" not in config.privacy.model_fields_set:
+        config = changed(config, "privacy", accountant="renyi" if _samples(config.privacy) else "gaussian")
+    return config
+
+
+def is_parquet(dataset: str) -> bool:
+    """Return whether a dataset is a file of clients."""
+    return dataset.lower().endswith(".parquet")
+
+
+def is_own(dataset: str) -> bool:
+    """Return whether a dataset is somebody's own: a file of clients, or what a function returns."""
+    return is_parquet(dataset) or is_named(dataset)
+
+
+def _named(config: Config) -> list[str | None]:
+    """What may be given by "module:Name"."""
+    return [config.federation.dataset, config.model.name, config.training.loss, config.privacy.method]
+
+
+def _samples(privacy: Privacy) -> bool:
+    """Whether somebody may be left out of a round: then only one Rényi order holds for a ledger that outlives a run."""
+    rates = [privacy.spending_rate, privacy.saving_rate, *(group.saving_rate for group in privacy.groups)]
+    may_sample = privacy.budgets_file is not None or is_named(privacy.method)  # whose rates are not known yet
+    return may_sample or any(rate is not None and rate < 1.0 for rate in rates)
+
+
+def changed(config: Config, section: str, **values: Any) -> Config:
+    """The configuration with other values in one of its sections."""
+    return config.model_copy(update={section: getattr(config, section).model_copy(update=values)})
+
+
+def own_ledger(folder: Path) -> Path:
+    """The ledger in a run's folder: in its private part; older runs have it beside their other files."""
+    older = folder / "ledger.db"
+    return older if older.exists() else folder / "private" / "ledger.db"
+
+
+def to_toml(config: Config) -> dict[str, Any]:
+    """The configuration as a TOML table: without what was not given, and without the keys of other methods."""
+    content = config.model_dump(exclude_none=True)
+    privacy = content["privacy"]
+    unread = {*unread_keys(config.privacy.method), *(PLANNER_KEYS if privacy["planner"] else ("planner",))}
+    content["privacy"] = {key: value for key, value in privacy.items() if key not in unread}
+    return content
+
+
+def check_method_keys(config: Config) -> None:
+    """Refuse keys that belong to another method than the configured one, and parameters that are given twice."""
+    given, method = config.privacy.model_fields_set, config.privacy.method
+    for key in unread_keys(method):
+        if key in given:
+            raise InputError(f"privacy.{key} belongs to the method {owner_of(key)!r}; privacy.method = {method!r}.")
+    for key in PLANNER_KEYS:
+        if key in given and config.privacy.planner:
+            raise InputError(f"privacy.{key} and privacy.planner are both given; one of them must go.")
+
+
+def check_config(config: Config) -> None:
+    """Refuse what no run could do, as far as it can be known without data, model and plan."""
+    check_method_keys(config)
+    training, privacy = config.training, config.privacy
+    whole("training.seed", training.seed, 0, 2**63 - 1)
+    whole("training.local_epochs", training.local_epochs, 1)
+    whole("training.batch_size", training.batch_size, 1)
+    positive("training.learning_rate", training.learning_rate)
+    if not 0.0 <= training.momentum < 1.0:
+        raise InputError(f"training.momentum = {training.momentum!r} must be at least 0 and below 1.")
+    if training.workers is not None:
+        whole("training.workers", training.workers, 1, 256)
+    whole("privacy.colluders", privacy.colluders, 0)
+    for (section, key), allowed in CHOICES.items():
+        one_of(f"{section}.{key}", getattr(getattr(config, section), key), allowed)
+    if config.federation.partition == "dirichlet":
+        positive("federation.dirichlet", config.federation.dirichlet)
+    if config.federation.samples_per_client is not None:
+        whole("federation.samples_per_client", config.federation.samples_per_client, 2)
+    if config.federation.held_out is not None:
+        probability("federation.held_out", config.federation.held_out)
+        if not training.reproducible or is_own(config.federation.dataset):
+            raise InputError(
+                f"federation.held_out = {config.federation.held_out!r} measures on clients' own data: it is for "
+                "simulations, with training.reproducible = true and data that is divided among clients."
+            )
+    _check_own(config.federation)
+
+
+def _check_own(federation: FederationTable) -> None:
+    """Refuse keys of a file of clients that are missing, or have no file."""
+    for key in ("client_column", "target_column", "test"):
+        value = getattr(federation, key)
+        if is_parquet(federation.dataset) and value is None and key != "test":
+            raise InputError(f"federation.{key} is missing: federation.dataset = {federation.dataset!r} needs it.")
+        if not is_parquet(federation.dataset) and value is not None:
+            raise InputError(f"federation.{key} = {value!r} belongs to a Parquet file as federation.dataset.")
+    if federation.test is not None and not is_parquet(federation.test):
+        raise InputError(f"federation.test = {federation.test!r} must be a Parquet file.")
+    if federation.classes is not None:
+        whole("federation.classes", federation.classes, 1)
+        if not is_own(federation.dataset):
+            raise InputError(f"federation.classes = {federation.classes} belongs to data of one's own.")
+    if is_parquet(federation.dataset) and federation.samples_per_client is not None:
+        raise InputError(SAMPLES)

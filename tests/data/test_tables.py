@@ -1,0 +1,544 @@
+"""Tables of clients: data frames, Parquet files and Hugging Face datasets, beside a plain group-by."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import stat
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import nestegg.data.arrow
+import nestegg.data.grouping
+import nestegg.data.index
+import nestegg.data.parquet
+from nestegg import InputError
+from nestegg.data import Source, from_frame, from_hugging_face, from_parquet
+from nestegg.data.tables import TableSource
+from tests.examples import examples
+
+NAMES = st.one_of(
+    st.sampled_from(["nan", "None", "a b", "it's", '"', "\\", "Zoë", "客户", "\n", " ", "a.b", "0", "null"]),
+    st.text(st.characters(codec="utf-8"), min_size=1, max_size=4),
+)
+FLOATS = st.floats(width=32, allow_nan=False, allow_infinity=False)
+ROWS = st.lists(st.tuples(NAMES, FLOATS, FLOATS, st.integers(0, 9)), min_size=1, max_size=30)
+PEOPLE = {"user": ["bob", "ada", "bob", "eve"], "a": [1.0, 2, 3, 4], "b": [5, 6, 7, 8], "label": [0, 1, 1, 0]}
+
+
+def frame(columns: dict[str, Any]) -> TableSource:
+    return from_frame(pd.DataFrame(columns), client="user", target="label")
+
+
+def polars_frame(columns: dict[str, Any]) -> TableSource:
+    return from_frame(pl.DataFrame(columns), client="user", target="label")
+
+
+def hugging_face(columns: dict[str, Any]) -> TableSource:
+    return from_hugging_face(datasets.Dataset.from_dict(columns), client="user", target="label")
+
+
+@pytest.fixture
+def parquet(tmp_path: Path) -> Callable[[Any], TableSource]:
+    """A source from a Parquet file that is written for it, in row groups of two."""
+
+    def make(columns: Any) -> TableSource:
+        return read(write(tmp_path / "people.parquet", columns))
+
+    return make
+
+
+@pytest.fixture(params=["pandas", "polars", "hugging-face", "parquet"])
+def source_of(request: pytest.FixtureRequest) -> Callable[[Any], TableSource]:
+    if request.param == "parquet":
+        made: Callable[[Any], TableSource] = request.getfixturevalue("parquet")
+        return made
+    return {"pandas": frame, "polars": polars_frame, "hugging-face": hugging_face}[request.param]
+
+
+def write(path: Path, columns: Any) -> Path:
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    pq.write_table(table, path, row_group_size=2)
+    return path
+
+
+def read(path: Path, **choices: Any) -> TableSource:
+    return from_parquet(path, **{"client": "user", "target": "label"} | choices)
+
+
+def naive(rows: Sequence[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]]:
+    """The oracle: every client's rows, in their order."""
+    groups = defaultdict(list)
+    for name, *values in rows:
+        groups[str(name)].append(tuple(values))
+    return dict(groups)
+
+
+def content(source: TableSource) -> dict[str, list[tuple[Any, ...]]]:
+    """All that a source gives, client by client, which must be what it gives of all at once."""
+    names = list(source.names)
+    pairs = [source.load(name) for name in names]
+    x, y, sizes = source.load_rows(np.arange(len(names))[::-1])
+    assert torch.equal(x, torch.cat([pair[0] for pair in pairs[::-1]]))
+    assert torch.equal(y, torch.cat([pair[1] for pair in pairs[::-1]]))
+    assert sizes.tolist() == source.sizes.tolist()[::-1] == [len(pair[1]) for pair in pairs[::-1]]
+    assert isinstance(source, Source)
+    return {
+        name: [(*inputs, target) for inputs, target in zip(a.tolist(), b.tolist(), strict=True)]
+        for name, (a, b) in zip(names, pairs, strict=True)
+    }
+
+
+def as_columns(rows: Sequence[tuple[Any, ...]]) -> dict[str, Any]:
+    return dict(zip(("user", "a", "b", "label"), map(list, zip(*rows, strict=True)), strict=True))
+
+
+@examples(60)
+@given(ROWS)
+def test_every_way_is_a_group_by(tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[Any, ...]]) -> None:
+    columns, expected = as_columns(rows), naive(rows)
+    path = write(tmp_path_factory.mktemp("table") / "people.parquet", columns)
+    sources = [frame(columns), polars_frame(columns), hugging_face(columns), read(path), read(path)]
+    for source in sources:
+        assert content(source) == expected
+        assert list(source.names) == sorted(expected)
+    assert len({source.fingerprint() for source in sources}) == 1
+
+
+@examples(30)
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), FLOATS, FLOATS, FLOATS), min_size=1), st.data())
+def test_numbers_are_names_in_decimal_digits(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
+    rows += data.draw(st.lists(st.sampled_from(rows)))
+    source = frame(as_columns(rows))
+    assert content(source) == naive(rows)
+    assert list(source.names) == [str(name) for name in sorted({row[0] for row in rows})]
+
+
+@pytest.mark.parametrize("run_bytes", [1, 200, 10**6])
+def test_large_tables_are_sorted_run_by_run(
+    run_bytes: int, monkeypatch: pytest.MonkeyPatch, parquet: Callable[[Any], TableSource], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(nestegg.data.index, "_RUN_BYTES", run_bytes)
+    monkeypatch.setattr(nestegg.data.grouping, "_LOOKED_UP", 7)
+    monkeypatch.setattr(nestegg.data.arrow, "BATCH", 5)
+    stream = np.random.default_rng(5)
+    rows = [(f"c{stream.integers(40)}", float(i), 0.5, i) for i in range(1000)]
+    assert content(parquet(as_columns(rows))) == naive(rows)
+    assert content(parquet(as_columns(sorted(rows)))) == naive(sorted(rows))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["people.parquet", "people.parquet.index"]
+
+
+def test_types(source_of: Callable[[Any], TableSource]) -> None:
+    def types(**columns: Any) -> list[torch.dtype]:
+        return [part.dtype for part in source_of({"user": ["x", "y"], **columns}).load("y")]
+
+    i8, i32, i64, f64 = (np.array([1, 2], kind) for kind in ("u1", "i4", "i8", "f8"))
+    assert types(a=i64, b=i32, label=i8) == [torch.int64, torch.int64]
+    assert types(a=i64, b=i8, label=f64) == [torch.float32, torch.float32]
+    assert types(a=i64, b=f64, label=f64 > 1) == [torch.float32, torch.int64]
+    assert types(a=f64 > 1, label=i64) == [torch.float32, torch.int64]
+
+
+def test_one_column_of_lists_is_the_input(source_of: Callable[[Any], TableSource]) -> None:
+    columns = {"user": ["x", "y", "x"], "label": [0.5, 1.5, 2.5]}
+    x, y = source_of(columns | {"pixels": [[1.5, 2], [3, 4], [5, 6]]}).load("x")
+    assert (x.tolist(), y.tolist()) == ([[1.5, 2.0], [5.0, 6.0]], [0.5, 2.5])
+    x, _ = source_of(columns | {"tokens": [[1, 2], [3, 4], [5, 2**40]]}).load("x")
+    assert (x.tolist(), x.dtype) == ([[1, 2], [5, 2**40]], torch.int64)
+
+
+def test_lists_of_fixed_size_and_chosen_columns(parquet: Callable[[Any], TableSource], tmp_path: Path) -> None:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8, dtype=np.float32)), 2)
+    table = pa.table(PEOPLE | {"pixels": lists})
+    path = write(tmp_path / "people.parquet", table)
+    assert read(path, features=["pixels"]).load("bob")[0].tolist() == [[0.0, 1.0], [4.0, 5.0]]
+    assert read(path, features=["b", "a"]).load("bob")[0].tolist() == [[5.0, 1.0], [7.0, 3.0]]
+    assert from_frame(pl.DataFrame(table), client="user", target="label", features=["pixels"]).load("eve")[
+        0
+    ].tolist() == [[6.0, 7.0]]
+
+
+def test_categories_and_indexes_of_frames() -> None:
+    people = pd.DataFrame(PEOPLE).astype({"user": "category"}).set_index(pd.Index(list("wxyz"), name="letter"))
+    assert content(from_frame(people, client="user", target="label")) == content(frame(PEOPLE))
+    shuffled = pd.DataFrame(PEOPLE).sample(frac=1, random_state=3)  # with an index out of order
+    assert list(from_frame(shuffled, client="user", target="label").names) == ["ada", "bob", "eve"]
+
+
+def test_categories_of_polars_and_of_files(tmp_path: Path) -> None:
+    people = pl.DataFrame(PEOPLE).with_columns(pl.col("user").cast(pl.Categorical))
+    assert content(from_frame(people, client="user", target="label")) == content(frame(PEOPLE))
+    for values in (["ada", "bob", "eve"], [3, 1, 2]):
+        users = pa.DictionaryArray.from_arrays([1, 0, 1, 2], values)
+        table = pa.table(PEOPLE | {"user": users})
+        expected = frame(PEOPLE | {"user": users.to_pylist()})
+        assert content(read(write(tmp_path / "people.parquet", table))) == content(expected)
+    missing = pa.DictionaryArray.from_arrays([1, 0, 1, 2], ["ada", "bob", None])
+    with pytest.raises(InputError, match=r"column 'user' has missing, NaN or infinite values \(1\)"):
+        from_frame(pl.DataFrame(pa.table(PEOPLE | {"user": missing})), client="user", target="label")
+
+
+def test_columns_with_dots(tmp_path: Path) -> None:
+    table = pa.table({"user.id": ["x", "y"], "a": [[1.0], [2.0]], "a.list.b": [5, 6], "a.b": [3, 4], "user": [0, 1]})
+    path = write(tmp_path / "people.parquet", table)
+    source = from_parquet(path, client="user.id", target="user", features=["a.b", "a.list.b"])
+    assert source.load("y")[0].tolist() == [[4, 6]]
+    assert from_parquet(path, client="user.id", target="a.b", features=["a"]).load("y")[0].tolist() == [[2.0]]
+
+
+def test_long_rows_are_read_a_few_at_a_time(parquet: Callable[[Any], TableSource], monkeypatch: Any) -> None:
+    monkeypatch.setattr(nestegg.data.arrow, "_CELLS", 10)
+    rows = np.arange(120.0).reshape(12, 10)
+    source = parquet({"user": list("baba") * 3, "label": list(range(12)), "x": list(rows)})
+    assert source.load("a")[0].tolist() == rows[1::2].tolist()
+
+
+def test_an_open_index_is_not_sent_to_another_process(parquet: Callable[[Any], TableSource]) -> None:
+    with pytest.raises(TypeError, match="an open index cannot be sent to another process; open it there"):
+        pickle.dumps(parquet(PEOPLE))
+
+
+def test_a_selection_of_a_hugging_face_dataset() -> None:
+    dataset = datasets.Dataset.from_dict(PEOPLE).select([3, 0, 2]).shuffle(seed=1)
+    assert list(from_hugging_face(dataset, client="user", target="label").names) == ["bob", "eve"]
+    with pytest.raises(InputError, match="dataset of type DatasetDict must be one split"):
+        from_hugging_face(datasets.DatasetDict(train=dataset), client="user", target="label")
+    with pytest.raises(InputError, match="dataset of type IterableDataset must be one split of a dataset"):
+        from_hugging_face(dataset.to_iterable_dataset(), client="user", target="label")
+
+
+NAN, NONE = float("nan"), None
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            {"a": [1.0, NONE, 3.0, NONE]},
+            "column 'a' has missing, NaN or infinite values \\(2\\); there must be none.",
+        ),
+        ({"a": [1.0, 2.0, NAN, 4.0]}, "column 'a' has missing, NaN or infinite values \\(1\\)"),
+        ({"a": [1.0, 2.0, 1e300, -float("inf")]}, "column 'a' has missing, NaN or infinite values \\(2\\)"),
+        ({"label": [1.0, NAN, NONE, 4.0]}, "column 'label' has missing, NaN or infinite values \\(2\\)"),
+        ({"user": ["bob", NONE, "eve", "ada"]}, "column 'user' has missing, NaN or infinite values \\(1\\)"),
+        ({"user": ["bob", "", "eve", "ada"]}, "the client's name '' must be a text that is not empty."),
+        ({"user": [""] * 4}, "the client's name '' must be a text that is not empty."),
+        ({"user": [1.5, 2.5, 3.5, 4.5]}, "column 'user' is of type double; clients are texts or whole numbers."),
+        ({"b": list("wxyz")}, "column 'b' is of type (large_)?string(_view)?; it must hold numbers or truth values"),
+        (
+            {"label": list("wxyz")},
+            r"column 'label' is of type (large_)?string(_view)?; it must hold numbers or truth va",
+        ),
+        (
+            {"b": [[1], [2], [3], [4]]},
+            "column 'b' is of type .*list<.*; it must hold numbers or truth values, or be one",
+        ),
+        ({key: [] for key in PEOPLE} | {"user": pa.array([], pa.string())}, "(has no rows|is of type)"),
+    ],
+)
+def test_tables_that_are_refused(
+    change: dict[str, Any], sentence: str, source_of: Callable[[Any], TableSource], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=f"{sentence}") as error:
+        source_of(PEOPLE | change)
+    assert "\n" not in str(error.value)
+    assert [path.name for path in tmp_path.iterdir()] in ([], ["people.parquet"])
+
+
+@pytest.mark.parametrize(
+    ("lists", "sentence"),
+    [
+        (
+            [[1], [2, 3], [4], [5]],
+            "column 'pixels' has lists of 1 and of 2 values; all must be of one length, at least 1",
+        ),
+        ([[1], None, [4], [5]], "column 'pixels' has missing, NaN or infinite values \\(1\\)"),
+        ([[1.0], [None], [None], [5.0]], "column 'pixels' has missing, NaN or infinite values \\(2\\)"),
+        ([[1.0], [2.0], [NAN], [5.0]], "column 'pixels' has missing, NaN or infinite values \\(1\\)"),
+        ([[], [], [], []], "at least 1|is of type null"),
+        ([["a"], ["b"], ["c"], ["d"]], "is of type .*string.*; it must hold numbers"),
+    ],
+)
+def test_lists_that_are_refused(lists: Any, sentence: str, source_of: Callable[[Any], TableSource]) -> None:
+    with pytest.raises(InputError, match=sentence):
+        source_of({"user": PEOPLE["user"], "pixels": lists, "label": PEOPLE["label"]})
+
+
+@pytest.mark.parametrize(
+    ("choices", "sentence"),
+    [
+        ({"client": "usr"}, "client = 'usr': people.parquet has no column of that name. Did you mean 'user'?"),
+        ({"target": "lable"}, "target = 'lable': people.parquet has no column of that name. Did you mean 'label'?"),
+        ({"features": ["a", "c"]}, "features = 'c': people.parquet has no column of that name."),
+        ({"features": "ab"}, "features = 'ab' must be a list of columns."),
+        ({"features": []}, r"features = \[\] must be a list of columns."),
+        ({"features": ["a", "a"]}, r"features = \['a', 'a'\] must be different columns"),
+        ({"features": ["a", "label"]}, "client = 'user', target = 'label' and features must be different columns."),
+        ({"target": "user"}, "must be different columns"),
+    ],
+)
+def test_columns_that_are_refused(choices: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "people.parquet", PEOPLE)
+    with pytest.raises(InputError, match=sentence):
+        read(path, **choices)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_columns_of_one_name(tmp_path: Path) -> None:
+    table = pa.table([pa.array(["x"]), pa.array([1]), pa.array([2]), pa.array([3])], ["user", "a", "a", "label"])
+    with pytest.raises(InputError, match=r"people.parquet has 2 columns of that name"):
+        read(write(tmp_path / "people.parquet", table), features=["a"])
+    with pytest.raises(InputError, match="must be different columns"):
+        read(tmp_path / "people.parquet")
+    two = pd.DataFrame([["x", 1, 2, 3]], columns=["user", "a", "a", "label"])
+    with pytest.raises(InputError, match="frame cannot be read: Duplicate column names found"):
+        from_frame(two, client="user", target="label")
+
+
+def test_no_features_at_all() -> None:
+    with pytest.raises(InputError, match="at least one"):
+        frame({"user": ["x"], "label": [1]})
+
+
+def test_what_is_no_table(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"frame cannot be read: .*column user"):
+        frame(PEOPLE | {"user": ["x", 1, "y", 2]})
+    with pytest.raises(InputError, match=r"frame of type dict must be a data frame of pandas or polars."):
+        from_frame(PEOPLE, client="user", target="label")
+    for name, data in (("text", b"user,label\nx,1\n"), ("empty", b""), ("short", b"PAR1")):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError, match=f"{name} cannot be read as a Parquet file: .*"):
+            read(tmp_path / name)
+    with pytest.raises(InputError, match="cannot be read as a Parquet file"):
+        read(tmp_path / "absent")
+    with pytest.raises(InputError, match="cannot be read as a Parquet file"):
+        read(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "short", "text"]
+
+
+def test_a_damaged_page_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "people.parquet"
+    pq.write_table(pa.table({"user": ["x"] * 999, "a": np.random.default_rng(1).random(999), "label": [1] * 999}), path)
+    data = bytearray(path.read_bytes())
+    data[4:2000] = bytes(1996)
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"people.parquet cannot be read: .*\.$"):
+        read(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_client_of_too_many_rows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert nestegg.data.grouping.MAX_SAMPLES == 1_000_000
+    monkeypatch.setattr(nestegg.data.grouping, "MAX_SAMPLES", 1)
+    with pytest.raises(InputError, match=r"people.parquet: client 'bob' has 2 rows; at most 1 are allowed."):
+        read(write(tmp_path / "people.parquet", PEOPLE))
+    assert [path.name for path in tmp_path.iterdir()] == ["people.parquet"]
+
+
+def test_an_index_is_private_made_once_and_anew_when_something_changed(tmp_path: Path) -> None:
+    path = write(tmp_path / "people.parquet", PEOPLE)
+    index = tmp_path / "people.parquet.index"
+    first = read(path)
+    assert stat.S_IMODE(index.stat().st_mode) == 0o700
+    made = index.stat().st_ino
+    assert read(path).fingerprint() == first.fingerprint()
+    assert index.stat().st_ino == made
+
+    read(path, features=["a"])
+    assert index.stat().st_ino != made
+    changed = write(path, PEOPLE | {"a": [1.0, 2, 3, 4.5]})
+    second = read(changed)
+    assert second.load("eve")[0].tolist() == [[4.5, 8.0]]
+    assert second.fingerprint() != first.fingerprint()
+    assert first.load("eve")[0].tolist() == [[4.0, 8.0]]  # who has it open keeps what it had
+
+    state = path.stat()
+    write(path, PEOPLE | {"a": [1.0, 2, 3, 9.5]})
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert path.stat().st_size == state.st_size
+    assert read(path).load("eve")[0].tolist() == [[9.5, 8.0]]  # seen by the footer alone
+
+
+@pytest.mark.parametrize("part", ["index.json", "inputs.npy", "targets.npy", "ends.npy", "names.npy", "name-ends.npy"])
+@pytest.mark.parametrize("how", ["short", "absent", "nonsense", "of another"])
+def test_a_damaged_index_is_made_anew(part: str, how: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "people.parquet", PEOPLE)
+    whole = content(read(path))
+    file = tmp_path / "people.parquet.index" / part
+    if how == "absent" and part != "index.json":
+        file.unlink()
+    elif how == "short" and part != "index.json":
+        file.write_bytes(file.read_bytes()[:-1])
+    elif how == "of another" and part != "index.json":
+        np.save(file, np.load(file)[:-1])
+    elif part == "index.json":
+        facts = json.loads(file.read_text())
+        del facts["are_numbers" if how == "short" else "inputs" if how == "absent" else "columns"]
+        file.write_text(json.dumps(facts))
+    else:
+        file.write_bytes(b"nonsense")
+    assert content(read(path)) == whole
+
+
+def test_a_place_for_the_index(tmp_path: Path) -> None:
+    path = write(tmp_path / "people.parquet", PEOPLE)
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    assert content(read(path, index=place)) == content(read(path))
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1").write_text("years of work")
+    for name in ("thesis", "people.parquet"):
+        with pytest.raises(InputError, match=f"index = '.*{name}' is in the way: it is no index"):
+            read(path, index=tmp_path / name)
+    assert (tmp_path / "thesis" / "chapter1").read_text() == "years of work"
+    with pytest.raises(
+        InputError, match=r"index = '.*place' cannot be made: No such file or directory; another folder"
+    ):
+        read(path, index=tmp_path / "no" / "place")
+
+
+def test_a_disk_that_fills_up_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "people.parquet", PEOPLE)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="cannot be made: No space left on device"):
+        read(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "people.parquet", PEOPLE)
+
+    def group(*arguments: Any) -> Any:
+        os.utime(path)
+        return nestegg.data.grouping.group(*arguments)
+
+    monkeypatch.setattr(nestegg.data.parquet, "group", group)
+    with pytest.raises(InputError, match=r"people.parquet changed while it was read."):
+        read(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def in_a_fork(work: Callable[[], object]) -> int:
+    """The number of a process that does something, and ends with 0 if nothing was raised."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return child
+
+
+def ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("step", ["group", "samples", "write_index", "sync_folder"])
+def test_a_killed_maker_leaves_no_index_and_the_next_makes_it(step: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "people.parquet", PEOPLE)
+    index = tmp_path / "people.parquet.index"
+    module = nestegg.data.index if step == "sync_folder" else nestegg.data.parquet
+
+    def make_and_die() -> None:
+        setattr(module, step, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
+        read(path)
+
+    assert ended(in_a_fork(make_and_die)) == -signal.SIGKILL
+    assert not index.exists()
+    assert (tmp_path / ".people.parquet.index.new").exists()
+    assert content(read(path)) == content(frame(PEOPLE))
+    assert sorted(tmp_path.iterdir()) == [path, index]
+
+
+def test_who_comes_while_an_index_is_made_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "people.parquet", PEOPLE)
+    children: list[int] = []
+
+    def open_without_making(ready: int) -> None:
+        def locked(folder: Path) -> Any:
+            os.write(ready, b"!")
+            return nestegg.data.index.locked(folder)
+
+        monkeypatch.setattr(nestegg.data.parquet, "locked", locked)
+        monkeypatch.setattr(nestegg.data.parquet, "replacing", None)
+        read(path)
+
+    def group(*arguments: Any) -> Any:
+        wait, ready = os.pipe()
+        children.append(in_a_fork(lambda: open_without_making(ready)))
+        assert os.read(wait, 1) == b"!"
+        return nestegg.data.grouping.group(*arguments)
+
+    monkeypatch.setattr(nestegg.data.parquet, "group", group)
+    read(path)
+    assert list(map(ended, children)) == [0]
+
+
+def test_threads_that_make_the_same_index(tmp_path: Path) -> None:
+    rows = [(f"c{i % 50}", float(i), 1.0, 1) for i in range(500)]
+    path = write(tmp_path / "people.parquet", as_columns(rows))
+    prints: list[bytes] = []
+    threads = [threading.Thread(target=lambda: prints.append(read(path).fingerprint())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert prints == [frame(as_columns(rows)).fingerprint()] * 4
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["people.parquet", "people.parquet.index"]
+
+
+def test_forked_processes_and_threads_share_an_index(parquet: Callable[[Any], TableSource]) -> None:
+    rows = [(f"c{i % 500}", float(i), 1.0, i) for i in range(5000)]
+    source = parquet(as_columns(rows))
+    expected = naive(rows)
+    wrong: list[str] = []
+
+    def look(seed: int) -> None:
+        stream = np.random.default_rng(seed)
+        for _ in range(50):
+            chosen = stream.integers(500, size=20)
+            _, y, _ = source.load_rows(chosen)
+            if y.tolist() != [row[-1] for at in chosen for row in expected[source.names[at]]]:
+                wrong.append(f"seed {seed}")
+
+    def look_and_count() -> None:
+        look(0)
+        assert wrong == []
+
+    child = in_a_fork(look_and_count)
+    threads = [threading.Thread(target=look, args=(seed,)) for seed in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert ended(child) == 0
+
+
+def test_an_unknown_client(source_of: Callable[[Any], TableSource]) -> None:
+    source = source_of(PEOPLE)
+    with pytest.raises(InputError, match="the data has no client 'zed'"):
+        source.load("zed")
+    x, y, sizes = source.load_rows(np.array([], np.int64))
+    assert (tuple(x.shape), tuple(y.shape), sizes.tolist()) == ((0, 2), (0,), [])
