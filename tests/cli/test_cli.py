@@ -300,7 +300,7 @@ def test_plan_and_compare_refuse_what_run_refuses(what: str, run: Run, tmp_path:
 
 
 def test_words_of_a_configuration_are_those_of_training() -> None:
-    from nestegg.configuration.config import CHOICES
+    from nestegg.configuration.limits import CHOICES
     from nestegg.data.partition import PARTITIONS
     from nestegg.mechanism import CLIPPINGS
     from nestegg.training.local import SCHEDULES

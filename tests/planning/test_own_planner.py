@@ -18,8 +18,9 @@ from opacus.accountants.analysis.rdp import compute_rdp
 
 from nestegg import Budget, Charge, Group, InputError, Plan, StoppedError, VerificationError, load_plan, plan, save_plan
 from nestegg.accounting import ORDERS, RdpAccountant, compose
-from nestegg.configuration.config import check_config, load_config, to_toml
+from nestegg.configuration.config import load_config, to_toml
 from nestegg.configuration.identity import config_digest
+from nestegg.configuration.limits import check_config
 from nestegg.configuration.participants import make_plan, with_method
 from nestegg.flower.terms import Terms
 from nestegg.ledger import Ledger

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.status import Status
 
 from nestegg.cli import tables
-from nestegg.configuration.config import Config, check_config, load_config
+from nestegg.configuration.config import Config, load_config
+from nestegg.configuration.limits import check_config
 from nestegg.configuration.participants import make_plan, with_method
 from nestegg.planning import GroupPlan, Plan, exposures, judged, remarks, save_plan
 from nestegg.planning.registry import RIVALS

@@ -7,24 +7,13 @@ from typing import Any
 
 from pydantic import Field
 
-from nestegg.checks import one_of, positive, probability, whole
-from nestegg.configuration.method_keys import PLANNER_KEYS, owner_of, unread_keys
+from nestegg.configuration.method_keys import PLANNER_KEYS, unread_keys
 from nestegg.errors import InputError
 from nestegg.named import is_named
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
-SAMPLES = "federation.samples_per_client is for data that is divided among clients; here they have their own."
 NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
-# Words that training knows, which takes torch to import; a test keeps them equal.
-CHOICES = {
-    ("federation", "partition"): ("dirichlet", "iid", "shards"),
-    ("training", "schedule"): ("cosine", "constant"),
-    ("training", "precision"): ("fp32", "bf16"),
-    ("training", "engine"): ("auto", "loop", "dense"),
-    ("privacy", "clipping"): ("per-layer", "flat"),
-    ("privacy", "clip_unit"): ("gradient", "update"),
-}
 
 
 class FederationTable(Section):
@@ -203,61 +192,3 @@ def to_toml(config: Config) -> dict[str, Any]:
     unread = {*unread_keys(config.privacy.method), *(PLANNER_KEYS if privacy["planner"] else ("planner",))}
     content["privacy"] = {key: value for key, value in privacy.items() if key not in unread}
     return content
-
-
-def check_method_keys(config: Config) -> None:
-    """Refuse keys that belong to another method than the configured one, and parameters that are given twice."""
-    given, method = config.privacy.model_fields_set, config.privacy.method
-    for key in unread_keys(method):
-        if key in given:
-            raise InputError(f"privacy.{key} belongs to the method {owner_of(key)!r}; privacy.method = {method!r}.")
-    for key in PLANNER_KEYS:
-        if key in given and config.privacy.planner:
-            raise InputError(f"privacy.{key} and privacy.planner are both given; one of them must go.")
-
-
-def check_config(config: Config) -> None:
-    """Refuse what no run could do, as far as it can be known without data, model and plan."""
-    check_method_keys(config)
-    training, privacy = config.training, config.privacy
-    whole("training.seed", training.seed, 0, 2**63 - 1)
-    whole("training.local_epochs", training.local_epochs, 1)
-    whole("training.batch_size", training.batch_size, 1)
-    positive("training.learning_rate", training.learning_rate)
-    if not 0.0 <= training.momentum < 1.0:
-        raise InputError(f"training.momentum = {training.momentum!r} must be at least 0 and below 1.")
-    if training.workers is not None:
-        whole("training.workers", training.workers, 1, 256)
-    whole("privacy.colluders", privacy.colluders, 0)
-    for (section, key), allowed in CHOICES.items():
-        one_of(f"{section}.{key}", getattr(getattr(config, section), key), allowed)
-    if config.federation.partition == "dirichlet":
-        positive("federation.dirichlet", config.federation.dirichlet)
-    if config.federation.samples_per_client is not None:
-        whole("federation.samples_per_client", config.federation.samples_per_client, 2)
-    if config.federation.held_out is not None:
-        probability("federation.held_out", config.federation.held_out)
-        if not training.reproducible or is_own(config.federation.dataset):
-            raise InputError(
-                f"federation.held_out = {config.federation.held_out!r} measures on clients' own data: it is for "
-                "simulations, with training.reproducible = true and data that is divided among clients."
-            )
-    _check_own(config.federation)
-
-
-def _check_own(federation: FederationTable) -> None:
-    """Refuse keys of a file of clients that are missing, or have no file."""
-    for key in ("client_column", "target_column", "test"):
-        value = getattr(federation, key)
-        if is_parquet(federation.dataset) and value is None and key != "test":
-            raise InputError(f"federation.{key} is missing: federation.dataset = {federation.dataset!r} needs it.")
-        if not is_parquet(federation.dataset) and value is not None:
-            raise InputError(f"federation.{key} = {value!r} belongs to a Parquet file as federation.dataset.")
-    if federation.test is not None and not is_parquet(federation.test):
-        raise InputError(f"federation.test = {federation.test!r} must be a Parquet file.")
-    if federation.classes is not None:
-        whole("federation.classes", federation.classes, 1)
-        if not is_own(federation.dataset):
-            raise InputError(f"federation.classes = {federation.classes} belongs to data of one's own.")
-    if is_parquet(federation.dataset) and federation.samples_per_client is not None:
-        raise InputError(SAMPLES)

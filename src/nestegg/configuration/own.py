@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nestegg.configuration.config import SAMPLES, Config, is_own
+from nestegg.configuration.config import Config, is_own
+from nestegg.configuration.limits import SAMPLES
 from nestegg.errors import InputError
 from nestegg.extras import needs
 from nestegg.named import called, is_named, load_object

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from nestegg.configuration.config import Config, check_config, load_config
+from nestegg.configuration.config import Config, load_config
 from nestegg.configuration.description import CONFIG, RUN, Description
+from nestegg.configuration.limits import check_config
 from nestegg.errors import InputError
 from nestegg.ledger import RunBooks
 from nestegg.named import load_object

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from nestegg.checks import whole
-from nestegg.configuration.config import Config, changed, check_config
+from nestegg.configuration.config import Config, changed
 from nestegg.configuration.description import dataset_of, of_config
+from nestegg.configuration.limits import check_config
 from nestegg.configuration.participants import with_method
 from nestegg.errors import InputError, StoppedError
 from nestegg.planning import COMPARED, Plan, known_method
