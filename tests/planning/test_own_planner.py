@@ -135,7 +135,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     sys.path.append(str(folder))
     yield folder
     sys.path.remove(str(folder))
-    del sys.modules["my_schedules"]
+    sys.modules.pop("my_schedules", None)
 
 
 def own(name: str, **parameters: Any) -> Any:
