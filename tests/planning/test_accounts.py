@@ -33,7 +33,10 @@ from nestegg.accounting import (
     gaussian_allowance,
     renyi_account,
 )
+from nestegg.accounting.rdp import RdpAccountant
+from nestegg.ledger import Ledger
 from nestegg.planning import Planner, Standing, epsilon_by_pld, judged, replanned, verify
+from nestegg.planning.accounts import ACCOUNTANTS, Accounting
 from nestegg.planning.judge import epsilons
 from tests.conftest import ANY_LENGTH, GROUPS, with_history
 from tests.oracles import epsilon_from_rdp, gaussian_epsilon
@@ -222,3 +225,26 @@ def test_rdp_does_not_vouch_for_a_forged_plan(orders: tuple[float, ...]) -> None
 def test_tiny_rates_are_judged_in_no_time(rate: float) -> None:
     made = plan([Group("a", 10, Budget(1.0), rate, 5)], 10)
     assert epsilon_by_pld(made.groups[0]) < 1.0
+
+
+def test_another_accountant_is_one_entry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Rényi curves at whole orders only: planned, judged, saved, re-planned and paid without a line elsewhere."""
+    orders = tuple(float(order) for order in range(2, 64))
+    whole = RdpAccountant(orders, name="whole")
+    entry = Accounting(
+        label="RDP at whole orders",
+        plans=lambda groups, rounds, spending_rate: [whole] * len(groups),
+        states=lambda plan, row: whole,
+        sees=lambda plan, charges: whole,
+        orders=orders,
+    )
+    monkeypatch.setitem(ACCOUNTANTS, "whole", entry)
+    made = plan(GROUPS, 25, accountant="whole")
+    assert all(epsilon <= row.group.budget.epsilon for epsilon, row in zip(made.verify(), made.groups, strict=True))
+    save_plan(made, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json") == made
+    made.replan(6).verify()
+    small = plan([Group("all", 2, Budget(4.0))], 3, accountant="whole")
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        books = ledger.begin("monday", small, ["ada", "bob"], unknown=[Budget(4.0)] * 2, rule="fixed")
+        books.release(1, books.reserve(1), "first")

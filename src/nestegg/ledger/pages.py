@@ -9,12 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.accounting import (
-    ORDERS,
     Accountant,
     Array,
     Charge,
-    GaussianAccountant,
-    RdpAccountant,
     S,
     Spending,
     compose,
@@ -24,8 +21,7 @@ from nestegg.accounting import (
 from nestegg.ledger.accounts import is_over
 from nestegg.ledger.holders import Peers
 from nestegg.planning import GroupPlan, Plan
-from nestegg.planning.accounts import pld_accountant
-from nestegg.planning.judge import FINER
+from nestegg.planning.accounts import ACCOUNTANTS
 
 
 class Page:
@@ -125,11 +121,7 @@ def make_pages(
 def _accountant_of(plan: Plan, history: Sequence[tuple[Charge, ...]]) -> Any:
     """The plan's accountant, where all that was charged before can be seen by it."""
     charges = [charge for row in plan.groups for charge in row.charges()] + [c for one in history for c in one]
-    if plan.accountant == "pld":
-        return pld_accountant(charges, FINER)
-    if plan.accountant == "gaussian" and all(charge.sampling_rate == 1.0 for charge in charges):
-        return GaussianAccountant()
-    return RdpAccountant(plan.orders if plan.accountant == "rdp" else ORDERS)
+    return ACCOUNTANTS[plan.accountant].sees(plan, charges)
 
 
 def _rounds(row: GroupPlan, first: int, last: int) -> tuple[Charge, ...]:

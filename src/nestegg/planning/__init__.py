@@ -1,12 +1,13 @@
 """From budgets to a plan: groups, planners, the paper's theory, and the judge of every plan."""
 
+from nestegg.planning.accounts import ACCOUNTANTS, LABELS
 from nestegg.planning.budget import Budget, Group, at_smallest_budget, split_clients
 from nestegg.planning.consistency import check_plan
 from nestegg.planning.exposure import Exposure, epsilon_text, exposures
 from nestegg.planning.judge import Verdict, epsilon_by_pld, judged, verify
 from nestegg.planning.levels import grouped
 from nestegg.planning.methods import plan
-from nestegg.planning.plan import ACCOUNTANTS, LABELS, GroupPlan, Plan
+from nestegg.planning.plan import GroupPlan, Plan
 from nestegg.planning.plan_file import load_plan, parse_plan, save_plan
 from nestegg.planning.planners import COMPOSITIONS, SHAPES, Planner, Shaped, SpendAsYouGo, Uniform
 from nestegg.planning.registry import COMPARED, METHODS, Method, known_method

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from nestegg.accounting import MAX_NOISE, MIN_NOISE, Array
 from nestegg.checks import one_of
 from nestegg.errors import InputError
+from nestegg.planning.accounts import ACCOUNTANTS, check_orders
 from nestegg.planning.budget import check_federation
 from nestegg.planning.parameters import check_parameters
-from nestegg.planning.plan import ACCOUNTANTS, GroupPlan, Plan, harmonic_mean
+from nestegg.planning.plan import GroupPlan, Plan, harmonic_mean
 from nestegg.planning.planners import COMPOSITIONS
 from nestegg.planning.registry import known_method
 
@@ -75,18 +74,6 @@ def clip_norms(plan: Plan) -> Array:
     """c_n^t = c σ^t / σ_n^t."""
     noise = np.array([row.noise_multiplier for row in plan.groups])
     return np.asarray(plan.clip_norm * harmonic_mean(plan.groups, noise) / noise)
-
-
-def check_orders(field: str, accountant: str, orders: Sequence[float]) -> None:
-    """Refuse orders that are none, or are not those of the accountant."""
-    grid = np.array(orders, np.float64)
-    if (
-        not np.all(np.isfinite(grid) & (grid > 1.0))
-        or not np.all(np.diff(grid) > 0.0)
-        or (accountant == "rdp" and not grid.size)
-        or (accountant == "renyi" and grid.size > 1)
-    ):
-        raise InputError(f"{field} must be numbers above 1 that rise, for accountant = 'renyi' one at most.")
 
 
 def _check_words(plan: Plan) -> None:

@@ -10,13 +10,11 @@ import numpy as np
 
 from nestegg.accounting import SMALLEST_DELTA, Array, RdpAccountant, compose
 from nestegg.errors import InputError, VerificationError
-from nestegg.planning.accounts import row_accountant
+from nestegg.planning.accounts import ACCOUNTANTS, FINER, row_accountant
 from nestegg.planning.consistency import check_plan
 from nestegg.planning.losses import WIDTH, loss
 from nestegg.planning.plan import GroupPlan, Plan
 
-# A plan made with PLD is judged on a grid this much finer; every grid rounds to the pessimistic side.
-FINER = 0.2
 # How well two evaluations of the Gaussian closed form agree at the weakest of releases; ours is on the safe side.
 _CLOSED_FORM = 1e-8
 
@@ -88,9 +86,9 @@ def _verify_group(plan: Plan, row: GroupPlan) -> Verdict:
         _expect(f"{name}: epsilon_spent_pld", row.epsilon_spent_pld, by_pld, rtol=1e-3)
     if plan.about.rates != "own":
         _expect(f"{name}: sampling_rate", row.sampling_rate, _rates(plan, row))
-    own = epsilons(plan, row)
-    _expect(f"{name}: epsilon_spent", row.epsilon_spent, own, rtol=1e-3 if plan.accountant == "pld" else 1e-6)
-    if plan.accountant != "pld" and not own.max() <= budget:
+    own, known = epsilons(plan, row), ACCOUNTANTS[plan.accountant]
+    _expect(f"{name}: epsilon_spent", row.epsilon_spent, own, rtol=known.stated_to)
+    if known.is_final and not own.max() <= budget:
         raise VerificationError(f"{name} is over budget by the plan's own accountant: {own.max():.9g} of {budget:.9g}.")
     return verdict
 

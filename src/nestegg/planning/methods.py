@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from nestegg.accounting import ORDERS, Accountant
-from nestegg.checks import one_of, positive
+from nestegg.accounting import Accountant
+from nestegg.checks import positive
 from nestegg.errors import InputError
-from nestegg.planning.accounts import check_accountant, planning_accountants
+from nestegg.planning.accounts import accounting_of, planning_accountants
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
 from nestegg.planning.consistency import MAX_CLIP_NORM
 from nestegg.planning.outside import checked_schedule
 from nestegg.planning.parameters import parameters_of
-from nestegg.planning.plan import ACCOUNTANTS, GroupPlan, Plan, harmonic_mean
+from nestegg.planning.plan import GroupPlan, Plan, harmonic_mean
 from nestegg.planning.planners import Planner, SpendAsYouGo
 from nestegg.planning.registry import Method, method_of
 from nestegg.planning.schedule import Schedule
@@ -80,7 +80,7 @@ def planned(
     clip_scale: Sequence[float] | None = None,
 ) -> Plan:
     """Plan by a method with its planner; what the plan says of the planner's parameters is up to the caller."""
-    one_of("accountant", str(getattr(accountant, "name", accountant)), ACCOUNTANTS)
+    accounting_of(accountant)
     if positive("clip_norm", clip_norm) > MAX_CLIP_NORM:
         raise InputError(f"clip_norm = {clip_norm!r} must be at most {MAX_CLIP_NORM:g}.")
     groups = list(groups) if isinstance(groups, Iterable) else [groups]
@@ -91,7 +91,7 @@ def planned(
         groups=tuple(replace(group, members=()) for group in members),  # names are no part of what is public
         rounds=rounds,
         spending_rate=spending_rate,
-        accountants=_accountants(accountant, members, rounds, spending_rate) if how.is_private else (),
+        accountants=tuple(planning_accountants(accountant, members, rounds, spending_rate)) if how.is_private else (),
         clip_norm=float(clip_norm) if how.is_private else np.inf,
         clip_scale=_scale(clip_scale, rounds),
     )
@@ -143,18 +143,9 @@ def _assembled(how: Method, setting: Setting, accountant: str | Accountant[Any],
         accountant=accountant if isinstance(accountant, str) else accountant.name,
         spending_rate=setting.spending_rate,
         clip_norm=setting.clip_norm,
-        orders=ORDERS if accountant == "rdp" else getattr(accountant, "orders", ()),
+        orders=accounting_of(accountant).orders if isinstance(accountant, str) else getattr(accountant, "orders", ()),
         groups=rows,
     )
-
-
-def _accountants(
-    accountant: str | Accountant[Any], groups: Sequence[Group], rounds: int, spending_rate: float
-) -> tuple[Accountant[Any], ...]:
-    name = accountant if isinstance(accountant, str) else accountant.name
-    if name != "gaussian" or isinstance(accountant, str):  # one that is given may know what to do with sampling
-        check_accountant(name, groups, spending_rate)
-    return tuple(planning_accountants(accountant, groups, rounds, spending_rate))
 
 
 def _scale(clip_scale: Sequence[float] | None, rounds: int) -> tuple[float, ...]:

@@ -18,8 +18,6 @@ from nestegg.planning.budget import Group
 from nestegg.planning.registry import Method, known_method
 
 FORMAT = "nestegg-plan/1"
-ACCOUNTANTS = ("rdp", "pld", "gaussian", "renyi")
-LABELS = {"rdp": "RDP", "pld": "PLD", "gaussian": "the Gaussian formula", "renyi": "one Rényi order"}  # for people
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from nestegg.accounting import MIN_NOISE
 from nestegg.checks import one_of
 from nestegg.errors import InputError, VerificationError
 from nestegg.files import write_atomically
+from nestegg.planning.accounts import ACCOUNTANTS, check_orders
 from nestegg.planning.budget import Budget, Group, check_federation, checked_charges
-from nestegg.planning.consistency import check_orders
 from nestegg.planning.parameters import check_parameters
-from nestegg.planning.plan import ACCOUNTANTS, FORMAT, GroupPlan, Plan
+from nestegg.planning.plan import FORMAT, GroupPlan, Plan
 from nestegg.planning.planners import COMPOSITIONS
 from nestegg.planning.registry import known_method
 from nestegg.schema import Section, read

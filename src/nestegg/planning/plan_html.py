@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable
 from html import escape
 
-from nestegg.planning.plan import LABELS, GroupPlan, Plan
+from nestegg.planning.accounts import LABELS
+from nestegg.planning.plan import GroupPlan, Plan
 
 _HEADS = ("group", "clients", "budget ε", "ε spent", "rate q", "noise σ", "clip norm")
 _SHOWN = 32

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nestegg.accounting import Accountant, Array, Charge, renyi_account
+from nestegg.accounting import Accountant, Array, Charge
 from nestegg.checks import one_of, whole
 from nestegg.errors import InputError, reason
 from nestegg.named import load_object
+from nestegg.planning.accounts import ACCOUNTANTS
 from nestegg.planning.budget import Budget, Group, checked_charges
 from nestegg.planning.consistency import clip_norms
 from nestegg.planning.judge import epsilons
@@ -121,12 +122,11 @@ def _planned_rest(
     account: Accountant[Any] | None = None,
 ) -> Plan:
     """The rounds after round `after`, as the plan was made or by another account, each group by its own planner."""
-    own = renyi_account(*plan.orders) if plan.accountant == "renyi" and plan.orders else plan.accountant
     return planned(
         replace(how, planner=Each(rests)),
         [replace(group, transition=max(1, (group.transition or 1) - after)) for group in groups],
         plan.rounds - after,
-        accountant=own if account is None else account,
+        accountant=ACCOUNTANTS[plan.accountant].again(plan) if account is None else account,
         spending_rate=plan.spending_rate,
         clip_norm=plan.clip_norm if plan.is_private else 1.0,
     )

@@ -12,7 +12,7 @@ from typing import Protocol
 from nestegg.configuration.description import Description
 from nestegg.errors import InputError
 from nestegg.ledger import Account, Ledger
-from nestegg.planning import Plan
+from nestegg.planning import ACCOUNTANTS, Plan
 
 
 class Payment(Protocol):
@@ -107,7 +107,7 @@ def check_ledger(run: Description, plan: Plan) -> None:
 
 def own_rule(plan: Plan) -> str:
     """The rule of accounts in a run's own ledger: it holds one plan, which depends on no result."""
-    return "gaussian" if plan.accountant == "gaussian" else "fixed"
+    return ACCOUNTANTS[plan.accountant].rule
 
 
 @contextmanager
