@@ -60,6 +60,6 @@ def called(field: str, text: str, folder: Path | str | None, *arguments: Any) ->
     function = load_object(field, text, folder)
     try:
         return function(*arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # code of somebody else may do anything
         reason = f"{type(error).__name__}: {error}".splitlines()[0].rstrip(": .")
         raise InputError(f"{field} = {text!r} raised {reason}.") from error

@@ -93,7 +93,7 @@ class Remembered:
 
     def __init__(self, engine: Engine, alone: list[torch.Tensor]) -> None:
         self.instruction_set: str | None = None
-        self.name, self.blocks, self.clients, self.alone = "remembered", engine.blocks, engine.clients, alone
+        self.name, self.blocks, self.alone = "remembered", engine.blocks, alone
 
     def train_block(self, model: torch.Tensor, block: list[int], round_: int, rate: float) -> torch.Tensor:
         return torch.stack([self.alone[client] for client in block])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -269,3 +270,42 @@ def test_mlflow_reads_what_was_logged(tmp_path: Path, monkeypatch: pytest.Monkey
     history = client.get_metric_history(run.info.run_id, "accuracy")
     assert [(one.step, one.value) for one in history] == [(r.round, pytest.approx(r.accuracy)) for r in reports]
     assert {one.timestamp for one in history} == {run.info.start_time} == {run.info.end_time}
+
+
+def test_an_optimiser_may_exchange_the_tensors_of_parameters() -> None:
+    class Exchanging(torch.optim.SGD):
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.data = parameter.data - group["lr"] * parameter.grad
+
+    local = LocalTraining(epochs=2, batch_size=6, learning_rate=0.05, schedule="constant", momentum=0.0)
+    ends = [
+        train(Federation(QUIET, model(), data(1), local=one, mechanics=SIMULATED, performance=Performance("loop")))[0]
+        for one in (local, replace(local, optimizer=Exchanging))
+    ]
+    for a, b in zip(*(end.parameters() for end in ends), strict=True):
+        assert torch.allclose(a, b, atol=1e-6)
+
+
+def test_callbacks_cannot_change_a_state_and_any_truth_stops() -> None:
+    class Vandal(Callback):
+        def on_round(self, state: State, report: RoundReport) -> Any:
+            state.model.zero_()
+            return np.float64(report.round) >= 2
+
+    worlds = [Federation(PLAN, model(), data(), mechanics=SIMULATED) for _ in range(2)]
+    ends = [train(world, callbacks=[one]) for world, one in zip(worlds, (Vandal(), Witness(2)), strict=True)]
+    assert len(ends[0][1]) == 2
+    for a, b in zip(*(end.parameters() for end, _ in ends), strict=True):
+        assert torch.equal(a, b)
+    with pytest.raises(InputError, match="callbacks must be a list of"):
+        train(Federation(PLAN, model(), data()), callbacks=Vandal())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("schedule", [None, ["a"], 3])
+def test_what_is_no_curve_is_refused(schedule: Any) -> None:
+    with pytest.raises(InputError, match=r"schedule = .* must be one of cosine, constant, a factor for each round"):
+        LocalTraining(schedule=schedule)
+    with pytest.raises(InputError, match="schedule has 2 factors"):
+        LocalTraining(schedule=np.ones(2)).rates(3)  # type: ignore[arg-type]

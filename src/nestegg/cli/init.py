@@ -69,6 +69,10 @@ def _for_file(folder: Path, data: Path, client: str | None, target: str | None, 
     kinds = _columns(data)
     for option, column in (("--client", client), ("--target", target)):
         one_of(option, column, kinds)
+    if client == target:
+        raise InputError(f"--target = {target!r} must be another column than --client.")
+    if test is not None and (missing_there := kinds.keys() - _columns(test).keys()):
+        raise InputError(f"--test = {str(test)!r} lacks the column {sorted(missing_there)[0]!r} of {data}.")
     is_number = kinds[target].startswith(("float", "double", "half"))
     paths = [json.dumps(os.path.relpath(path, folder), ensure_ascii=False) for path in (data, test) if path is not None]
     columns = (json.dumps(client, ensure_ascii=False), json.dumps(target, ensure_ascii=False))

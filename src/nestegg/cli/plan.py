@@ -13,6 +13,7 @@ from rich.status import Status
 from nestegg.cli import tables
 from nestegg.configuration.config import Config, load_config
 from nestegg.configuration.limits import check_config
+from nestegg.configuration.own import check_names
 from nestegg.configuration.participants import make_plan, with_method
 from nestegg.planning import GroupPlan, Plan, exposures, judged, remarks, save_plan
 from nestegg.planning.registry import RIVALS
@@ -27,6 +28,7 @@ def plan(
     """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
     config = load_config(config_file)
     check_config(config)
+    check_names(config)
     colluders = config.privacy.colluders
     with Console(stderr=True, quiet=as_json).status("Planning …") as status:
         made = _judged(make_plan(config), status)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,17 +39,26 @@ class OwnClients:
 
     @property
     def shape(self) -> Size:
-        """Shape of one input: of the test data, or of the first client whose data can be read."""
+        """Shape of one input."""
+        return self._example.shape[1:]
+
+    @property
+    def are_whole(self) -> bool:
+        """Whether inputs are whole numbers, such as tokens."""
+        return not self._example.is_floating_point()
+
+    @cached_property
+    def _example(self) -> Tensor:
+        """Inputs of the test data, or of the first client whose data can be read."""
         from nestegg.training.samples import as_pair
 
         if self.test is not None:
-            return self.test[0].shape[1:]
+            return self.test[0]
         for name in self.source.names[:10]:
             try:
-                inputs, _ = as_pair("a client", self.source.load(name))
+                return as_pair("a client", self.source.load(name))[0]
             except Exception:
                 continue  # it will count as zero
-            return inputs.shape[1:]
         raise InputError("federation.dataset has no client whose data can be read.")
 
 
@@ -77,6 +87,13 @@ def own_names(config: Config) -> Sequence[str]:
     """Return the names of the clients in one's own data; none where data is divided among clients."""
     data = load_data(config) if is_own(config.federation.dataset) else None
     return data.source.names if isinstance(data, OwnClients) else ()
+
+
+def check_names(config: Config) -> None:
+    """Refuse a model or a loss of one's own that does not import; nothing of them is called."""
+    for field, name in (("model.name", config.model.name), ("training.loss", config.training.loss)):
+        if name is not None and is_named(name):
+            load_object(field, name, config.code)
 
 
 def load_loss(config: Config) -> Callable[[Any, Any], Any] | None:
@@ -146,7 +163,10 @@ def _as_source(name: str, clients: Any) -> Source:
 def _as_test(test: Any) -> tuple[Tensor, Tensor] | None:
     from nestegg.training.samples import as_pair
 
-    return None if test is None else as_pair("the test data", test)
+    try:
+        return None if test is None else as_pair("the test data", test)
+    except (TypeError, ValueError, IndexError, RuntimeError, KeyError):
+        raise InputError(f"test data of type {type(test).__name__} must be a pair of inputs and targets.") from None
 
 
 def _classes(config: Config, test: tuple[Tensor, Tensor] | None) -> int:

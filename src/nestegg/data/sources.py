@@ -98,6 +98,28 @@ class MappingSource:
         return digest.digest()
 
 
+class Floats:
+    """A source whose inputs become numbers of single precision, also those that are whole."""
+
+    def __init__(self, source: Source) -> None:
+        self._source, self.names, self.sizes = source, source.names, source.sizes
+        if hasattr(source, "load_rows"):
+            self.load_rows = self._load_rows
+
+    def load(self, name: str) -> Any:
+        """Return a client's data, its inputs as numbers; what is no pair stays as it is."""
+        data = self._source.load(name)
+        return (torch.as_tensor(data[0]).float(), data[1]) if _is_pair(data) else data
+
+    def fingerprint(self) -> bytes:
+        """Return that of the source."""
+        return self._source.fingerprint()
+
+    def _load_rows(self, positions: NDArray[np.int64]) -> tuple[Tensor, Tensor, NDArray[np.int64]]:
+        inputs, targets, sizes = self._source.load_rows(positions)  # type: ignore[attr-defined]
+        return inputs.float(), targets, sizes
+
+
 def as_source(clients: Any) -> Any:
     """Return a mapping as a source; leave a source, and clients given by position, as they are.
 

@@ -24,7 +24,7 @@ def checked_schedule(name: str, planner: Planner, setting: Setting) -> Schedule:
         rates, noise = (np.array(rows, np.float64) for rows in (made.sampling_rate, made.noise_multiplier))
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
-    except Exception as error:  # code of somebody else may raise anything
+    except (Exception, SystemExit) as error:  # code of somebody else may do anything
         raise InputError(f"{name}: schedule(setting) failed, {reason(error)}.") from error
     for field, rows in (("sampling_rate", rates), ("noise_multiplier", noise)):
         if rows.shape != setting.shape:

@@ -79,6 +79,8 @@ class Grid:
             if not _NAME.fullmatch(name):
                 raise InputError(f"methods: {name!r} must be a name that a folder can have, too.")
         self.methods, self.seeds, self.folder = tuple(methods), seeds, folder
+        if len({self.place(name, 0) for name in methods}) < len(methods):
+            raise InputError(f"methods = {','.join(methods)!r}: two of them would have the same folder.")
 
     def cells(self) -> list[tuple[str, int]]:
         """Return all pairs of a method and a seed."""

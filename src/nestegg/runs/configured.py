@@ -17,9 +17,11 @@ from nestegg.configuration.description import Description, of_config
 from nestegg.configuration.own import OwnClients, load_data, load_loss
 from nestegg.configuration.participants import make_participants, make_plan
 from nestegg.data import Dataset, partition, thinned
+from nestegg.data.sources import Floats
 from nestegg.errors import InputError
 from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.models import NETWORKS, make_model
+from nestegg.named import is_named
 from nestegg.planning import Plan
 from nestegg.runs.task import Task
 from nestegg.training import AdaptiveClipping, Evaluation, Federation, LocalTraining, Mechanics, Performance
@@ -51,6 +53,8 @@ class Simulation:
             test: Any = Evaluation(self.data.test_x, self.data.test_y, by_group=_by_group(plan, self.data, held))
         else:
             clients, test = self.data.source, self.data.test
+            if self.data.are_whole and not is_named(config.model.name or ""):  # our networks take no tokens
+                clients, test = Floats(clients), test and (test[0].float(), test[1])
             plan = with_members(plan, make_participants(config, clients.names).clients)
         self.federation = _federation(config, plan, self.data, clients, test)
 

@@ -96,7 +96,9 @@ def _flat(name: str, value: Any) -> dict[str, Any]:
         return {name: value}
     if callable(value):
         return {name: _name_of(value)}
-    return {name: [float(number) for number in value]}  # a curve of learning rates
+    if isinstance(value, tuple | list) and all(isinstance(one, int | float) for one in value):
+        return {name: list(value)}  # a curve of learning rates
+    return {name: repr(value)}
 
 
 def _name_of(function: Callable[..., Any]) -> str:

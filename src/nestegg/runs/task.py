@@ -86,6 +86,8 @@ class Task:
         finally:
             with suppress(CallbackError):  # the run's own end is the news
                 telling.end()
+            with suppress(OSError):
+                folder.hide_times()
 
     def _round(self, life: Life, state: State) -> tuple[State, RoundReport]:
         """One round: reserved before any client works, and released once it is saved."""

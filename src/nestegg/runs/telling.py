@@ -7,6 +7,7 @@ from logging import getLogger
 from typing import Any
 
 from nestegg.training import Callback, Federation, RoundReport, State
+from nestegg.training.callbacks import checked_callbacks
 
 _LOG = getLogger("nestegg")
 
@@ -29,7 +30,7 @@ class Telling:
     """
 
     def __init__(self, callbacks: Sequence[Callback]) -> None:
-        self._callbacks = callbacks
+        self._callbacks = checked_callbacks(callbacks)
         self._last: State | None = None
 
     def start(self, federation: Federation, state: State) -> None:
@@ -49,12 +50,13 @@ class Telling:
             self._call("on_end", last)
 
     def _call(self, what: str, *about: Any) -> list[str]:
-        """Call a method of all; returns the names of those that answer True."""
+        """Call a method of all; returns the names of those that want to stop. Each has a state of its own."""
         answers = []
         for callback in self._callbacks:
             name = type(callback).__name__
             try:
-                if getattr(callback, what)(*about) is True:
+                given = (one.copy() if isinstance(one, State) else one for one in about)
+                if getattr(callback, what)(*given) and what == "on_round":
                     answers.append(name)
             except Exception as error:
                 raise CallbackError(f"The callback {name} raised {type(error).__name__}: {error}.") from error

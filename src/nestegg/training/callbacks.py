@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from nestegg.errors import InputError
 from nestegg.training.reports import RoundReport, State
 
 if TYPE_CHECKING:
@@ -37,5 +38,13 @@ class Callback:
 
 def told(callbacks: Sequence[Callback], state: State, report: RoundReport) -> str | None:
     """Tell everybody of a round; return the name of the first callback that wants to stop."""
-    wishes = [type(one).__name__ for one in callbacks if one.on_round(state, report) is True]
+    wishes = [type(one).__name__ for one in callbacks if one.on_round(state.copy(), report)]
     return wishes[0] if wishes else None
+
+
+def checked_callbacks(callbacks: Iterable[Callback]) -> list[Callback]:
+    """Return callbacks, if that is what they are."""
+    found = list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    if not isinstance(callbacks, Iterable) or not all(hasattr(one, "on_round") for one in found):
+        raise InputError("callbacks must be a list of nestegg.callbacks.Callback.")
+    return found

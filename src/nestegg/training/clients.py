@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections import OrderedDict
+import unicodedata
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,11 +17,11 @@ from nestegg.data.sources import Source
 from nestegg.errors import InputError
 from nestegg.training.local import Samples
 from nestegg.training.samples import are_labels, as_pair
+from nestegg.training.seeding import seeded
 
 Integers = NDArray[np.int64]
 _TRIED = 10  # clients of a source that are asked for the shape of their data
 _CACHE = 1 << 28  # bytes of clients' data that a process keeps
-_LOADERS = 4  # threads that load ahead: reading mostly waits
 
 
 class Clients(Protocol):
@@ -32,7 +31,7 @@ class Clients(Protocol):
         zeros: two samples of zeros, of the shape and type of everybody's data.
         sizes: samples of each client, if known.
         empty: clients who have no data, as far as known; they contribute zero.
-        is_lazy: whether loading is worth beginning ahead of time.
+        is_lazy: whether data is loaded when it is asked for.
     """
 
     zeros: Samples
@@ -47,9 +46,6 @@ class Clients(Protocol):
 
     def rows(self, block: Sequence[int]) -> tuple[Tensor, Tensor, Integers]:
         """Return the inputs and targets of some clients, one after the other, and how many each has."""
-
-    def ahead(self, block: Sequence[int]) -> None:
-        """Begin to load some clients' data."""
 
     def keys(self, block: Sequence[int]) -> Integers:
         """Return what the shuffles of some clients are keyed by."""
@@ -68,13 +64,17 @@ class ClientsInMemory:
 
     def __init__(self, clients: Sequence[Any], device: str = "cpu", names: Sequence[str] | None = None) -> None:
         self.names = names
-        pairs = [as_pair(f"client {number}", data) for number, data in enumerate(clients, 1)]
+        pairs = [_pair(f"client {number}", data) for number, data in enumerate(clients, 1)]
         self.empty = frozenset(i for i, (_, y) in enumerate(pairs) if len(y) == 0)
         full = next((pair for i, pair in enumerate(pairs) if i not in self.empty), None)
         if full is None:
             raise InputError("clients have no data: there is nothing to train on.")
         x, y = (torch.zeros_like(part[:1]).to(device) for part in full)
         self.zeros = torch.cat([x, x]), torch.cat([y, y])
+        for number, pair in enumerate(pairs, 1):
+            kinds = [(part.dtype, part.shape[1:]) for part in pair]
+            if len(pair[1]) and kinds != [(part.dtype, part.shape[1:]) for part in full]:
+                raise InputError(f"client {number} has data of another shape or type than others.")
         # Of clients without data one sample of zeros stands in the place, which is never trained on.
         self.pairs = [(x, y) if i in self.empty else (p.to(device), q.to(device)) for i, (p, q) in enumerate(pairs)]
         self.sizes: Integers | None = np.array([len(y) for _, y in self.pairs])
@@ -89,9 +89,6 @@ class ClientsInMemory:
     def rows(self, block: Sequence[int]) -> tuple[Tensor, Tensor, Integers]:
         """Return the inputs and targets of some clients, one after the other, and how many each has."""
         return joined([self.samples(client) for client in block])
-
-    def ahead(self, block: Sequence[int]) -> None:
-        """Do nothing: all is there."""
 
     def keys(self, block: Sequence[int]) -> Integers:
         """Return the clients' positions, or numbers that follow from their names."""
@@ -111,7 +108,7 @@ class ClientsInMemory:
 
 
 class LazyClients:
-    """Clients by name, whose data is loaded in the process that trains them, ahead of time.
+    """Clients by name, whose data is loaded in the process that trains them.
 
     A client whose data cannot be read, or is not of everybody's shape and type, raises: it counts as zero in its round.
 
@@ -126,12 +123,14 @@ class LazyClients:
 
     def __init__(self, source: Source, names: Sequence[str], positions: Integers, device: str = "cpu") -> None:
         self.source, self.names, self.positions, self.device = source, names, positions, device
-        self.sizes = None if source.sizes is None else np.asarray(source.sizes, np.int64)[positions]
+        sizes = None if source.sizes is None else np.asarray(source.sizes, np.int64)
+        if sizes is not None and (sizes.shape != (len(source.names),) or (sizes < 0).any()):
+            raise InputError(f"sizes of the source must be {len(source.names)} numbers, one for each name, from 0 on.")
+        self.sizes = None if sizes is None else sizes[positions]
         self.empty = frozenset() if self.sizes is None else frozenset(np.flatnonzero(self.sizes == 0).tolist())
         self._labels: int | None = None
         self._kept: OrderedDict[int, Samples] = OrderedDict()
-        self._bytes, self._owner = 0, -1
-        self._pending: dict[int, Future[Samples]] = {}
+        self._bytes = 0
         self._rows = getattr(source, "load_rows", None)
         self.zeros = self._probed()
 
@@ -140,8 +139,6 @@ class LazyClients:
 
     def samples(self, client: int) -> Samples:
         """Return a client's data; raises where it cannot be read."""
-        if (pending := self._pending.pop(client, None)) is not None:
-            self._keep(client, pending.result())
         if client not in self._kept:
             self._keep(client, self._load(client))
         self._kept.move_to_end(client)
@@ -152,18 +149,10 @@ class LazyClients:
         if self._rows is None:
             return joined([self.samples(client) for client in block])
         x, y, sizes = self._rows(self.positions[list(block)])
-        return *self._checked(as_pair("a client", (x, y))), np.asarray(sizes, np.int64)
-
-    def ahead(self, block: Sequence[int]) -> None:
-        """Begin to load some clients' data, where a source has no rows at hand."""
-        if self._rows is not None:
-            return
-        if self._owner != os.getpid():  # threads do not survive a fork
-            self._owner, self._pending = os.getpid(), {}
-            self._threads = ThreadPoolExecutor(_LOADERS)
-        for client in block:
-            if client not in self._kept and client not in self._pending:
-                self._pending[client] = self._threads.submit(self._load, client)
+        counts = np.asarray(sizes, np.int64)
+        if counts.shape != (len(block),) or (counts < 0).any() or counts.sum() != len(y):
+            raise InputError("a source gave another number of rows than it says.")
+        return *self._checked(as_pair("a client", (x, y))), counts
 
     def keys(self, block: Sequence[int]) -> Integers:
         """Return numbers that follow from the clients' names."""
@@ -175,10 +164,19 @@ class LazyClients:
 
     def fingerprint(self) -> Iterable[Tensor | bytes]:
         """Return what the source says of its data, and who is who in it."""
-        return [self.source.fingerprint(), *(name.encode() for name in self.names)]
+        try:
+            said = bytes(self.source.fingerprint())
+        except Exception as error:
+            raise InputError(f"the source of clients gives no fingerprint: {type(error).__name__}: {error}.") from None
+        return [said, *(name.encode() for name in self.names)]
 
     def _load(self, client: int) -> Samples:
-        return self._checked(as_pair("a client", self.source.load(self.names[client])))
+        return self._checked(self._raw(client))
+
+    def _raw(self, client: int) -> Samples:
+        """A client's data, by the source's spelling of its name; what is drawn for it follows from the name alone."""
+        with seeded(int(self.keys([client])[0])):
+            return as_pair("a client", self.source.load(self.source.names[int(self.positions[client])]))
 
     def _checked(self, pair: Samples) -> Samples:
         for part, expected in zip(pair, self.zeros, strict=True):
@@ -195,24 +193,41 @@ class LazyClients:
             self._bytes -= _size(self._kept.popitem(last=False)[1])
 
     def _probed(self) -> Samples:
-        """Two samples of zeros like the data of the first client that can be read."""
-        reason = "nobody has any"
+        """Two samples of zeros like the data of most of the first clients that can be read."""
+        reason, found = "nobody has any", Counter[tuple[tuple[torch.dtype, torch.Size], ...]]()
         known = np.arange(len(self)) if self.sizes is None else np.flatnonzero(self.sizes)
         for client in known[:_TRIED].tolist():
             try:
-                pair = as_pair("a client", self.source.load(self.names[client]))
-            except Exception as error:
+                pair = self._raw(client)
+            except (Exception, SystemExit) as error:  # code of others may do anything
                 reason = f"{type(error).__name__}: {error}"
                 continue
             if len(pair[1]):
-                x, y = (torch.zeros_like(part[:1]).to(self.device) for part in pair)
-                return torch.cat([x, x]), torch.cat([y, y])
-        raise InputError(f"clients have no data that could be read: {reason.rstrip('.')}.")
+                found[tuple((part.dtype, part.shape[1:]) for part in pair)] += 1
+        if not found:
+            raise InputError(f"clients have no data that could be read: {reason.rstrip('.')}.")
+        ((inputs, targets), _), *_ = found.most_common(1)
+        x, y = (torch.zeros((2, *shape), dtype=dtype, device=self.device) for dtype, shape in (inputs, targets))
+        return x, y
+
+
+def _pair(whose: str, data: Any) -> Samples:
+    """Somebody's data as tensors, or a sentence on what it is instead."""
+    try:
+        return as_pair(whose, data)
+    except InputError:
+        raise
+    except Exception:
+        raise InputError(
+            f"{whose} has data of type {type(data).__name__}; it must be a pair of tensors or arrays of numbers, or a "
+            "dataset of pairs."
+        ) from None
 
 
 def keys_of(names: Sequence[str]) -> Integers:
     """Return a number for each name, the same everywhere."""
-    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
+    normal = (name if name.isascii() else unicodedata.normalize("NFC", name) for name in names)
+    digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in normal)
     return np.array([int.from_bytes(digest, "little") >> 1 for digest in digests], np.int64)
 
 

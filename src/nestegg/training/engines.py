@@ -17,10 +17,11 @@ from nestegg.mechanism import Layout
 from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.training import kernel
 from nestegg.training.clients import Clients
-from nestegg.training.dense import DenseEngine, is_dense
+from nestegg.training.dense import DenseEngine, is_dense, is_hooked
 from nestegg.training.evaluation import channels_last, convolves
 from nestegg.training.local import LocalTraining, batches, default_loss
 from nestegg.training.performance import Performance
+from nestegg.training.seeding import seeded
 from nestegg.training.workers import Engine
 
 # Parameters up to which the kernel was faster than torch for batches of any usual size: what a client trains is then in
@@ -91,13 +92,10 @@ class LoopEngine:
             self.velocity.zero_()
             (key,) = self.clients.keys(block).tolist()
             plan = batches(len(y), self.training, self.randomness, round_, key)
-            with (
-                torch.random.fork_rng(devices=[]),
-                _deterministic(self.weights.device.type),
-            ):  # for dropout and the like
-                torch.manual_seed(int(self.randomness.stream(Purpose.SHUFFLE, round_, client=key).integers(2**63)))
+            seed = int(self.randomness.stream(Purpose.SHUFFLE, round_, client=key).integers(2**63))
+            with seeded(seed), _deterministic(self.weights.device.type):  # for dropout and the like
                 self._train_on(x, y, plan, rate)
-        except Exception:
+        except (Exception, SystemExit):  # code of others may do anything
             self._renew()
             self.weights.fill_(torch.nan)
         return self.weights.sub_(model)[None]
@@ -118,6 +116,8 @@ class LoopEngine:
             with _precision(self.precision, x.device.type):
                 loss = self.loss(self.model(inputs), y[index])
             step(loss)
+        if self.optimizer is not None:  # it may have put other tensors in the place of our views
+            self.weights.copy_(self.layout.flatten(self.model))
 
     def _sgd(self, rate: float) -> Callable[[Tensor], None]:
         """SGD with momentum, on vectors."""
@@ -183,7 +183,7 @@ def _keeps_nothing(model: nn.Module, training: LocalTraining) -> bool:
     """Whether all that model, loss and optimiser remember from one client to the next are buffers."""
     known = ("torch.nn.modules.", "nestegg.models.networks")
     parts = list(model.modules())
-    hooked = any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks for part in parts)
+    hooked = any(is_hooked(part) for part in parts)
     ours = training.loss is default_loss and training.optimizer is None
     return ours and not hooked and all(type(part).__module__.startswith(known) for part in parts)
 

@@ -64,6 +64,8 @@ class LocalTraining:
         positive("learning_rate", self.learning_rate)
         if not 0.0 <= self.momentum < 1.0:
             raise InputError(f"momentum = {self.momentum!r} must be at least 0 and below 1.")
+        if not isinstance(self.schedule, str) and not callable(self.schedule):
+            object.__setattr__(self, "schedule", _factors(self.schedule))
         if isinstance(self.schedule, str):
             one_of("schedule", self.schedule, SCHEDULES)
         for name in ("loss", "optimizer"):
@@ -72,6 +74,8 @@ class LocalTraining:
 
     def rate(self, round_: int, rounds: int) -> float:
         """Return λ_t. It depends on no data, so annealing it, and a clip norm in its unit, costs no privacy."""
+        if not isinstance(self.schedule, str) and not callable(self.schedule):
+            object.__setattr__(self, "schedule", _factors(self.schedule))
         if isinstance(self.schedule, str):
             return self.learning_rate * CURVES[self.schedule](round_, rounds)
         return self.learning_rate * positive(f"schedule of round {round_}", self._factor(round_, rounds))
@@ -95,6 +99,15 @@ class LocalTraining:
             return self.schedule(round_, rounds)
         except Exception as error:
             raise InputError(f"schedule failed for round {round_}: {type(error).__name__}: {error}.") from None
+
+
+def _factors(schedule: Any) -> tuple[float, ...]:
+    try:
+        return tuple(float(factor) for factor in schedule)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"schedule = {schedule!r} must be one of {', '.join(SCHEDULES)}, a factor for each round, or a function."
+        ) from None
 
 
 def batches(

@@ -19,7 +19,7 @@ from nestegg.errors import InputError
 from nestegg.mechanism import MAX_COHORT, Lattice, Layout, share_std
 from nestegg.mechanism.randomness import Purpose
 from nestegg.planning import Plan, check_plan
-from nestegg.training.callbacks import Callback, told
+from nestegg.training.callbacks import Callback, checked_callbacks, told
 from nestegg.training.engines import make_engine, pooled_first
 from nestegg.training.evaluation import Evaluation, Measures
 from nestegg.training.local import LocalTraining
@@ -64,6 +64,9 @@ class Federation:
         test: Evaluation | Any | None = None,
         performance: Performance | None = None,
     ) -> None:
+        if not isinstance(plan, Plan) or not isinstance(model, nn.Module):
+            kinds = f"{type(plan).__name__} and {type(model).__name__}"
+            raise InputError(f"a federation needs a Plan and a torch.nn.Module; they are {kinds}.")
         if plan.clients > MAX_COHORT:
             raise InputError(f"the plan has {plan.clients} clients; sums are exact for up to {MAX_COHORT} of them.")
         check_plan(plan)
@@ -97,6 +100,9 @@ class Federation:
         if plan.digest == self.plan.digest:
             return self
         check_plan(plan)
+        sizes = [[(row.group.name, row.group.clients) for row in one.groups] for one in (plan, self.plan)]
+        if sizes[0] != sizes[1] or plan.rounds != self.plan.rounds:
+            raise InputError("plan must have the groups and rounds of the federation's own plan.")
         self.mechanics.check(plan)
         other = copy.copy(self)
         other.plan = plan
@@ -236,14 +242,14 @@ def train(federation: Federation, *, callbacks: Sequence[Callback] = ()) -> tupl
     Returns:
         The trained model, and a report a round.
     """
-    state, reports = federation.start(), []
+    callbacks, state, reports = checked_callbacks(callbacks), federation.start(), []
     for one in callbacks:
-        one.on_start(federation, state)
+        one.on_start(federation, state.copy())
     while state.round < federation.plan.rounds:
         state, report = federation.step(state)
         reports.append(report)
         if told(callbacks, state, report) is not None:
             break
     for one in callbacks:
-        one.on_end(state)
+        one.on_end(state.copy())
     return federation.model_at(state), reports

@@ -19,12 +19,17 @@ def members(
     Raises:
         InputError: a name in the data is in no group, or the reverse; or groups do not say who is in them.
     """
+    names = [name for row in plan.groups for name in row.group.members]
     if isinstance(clients, Sequence):
+        if names:
+            raise InputError("the plan's groups name their clients: give data by name, not as a list.")
         if len(clients) != plan.clients:
             raise InputError(f"clients has {len(clients)} datasets; the plan is for {plan.clients} clients.")
         return tuple(f"client-{number}" for number in range(1, len(clients) + 1)), ClientsInMemory(clients, device)
     source = as_source(clients)
-    names = [name for row in plan.groups for name in row.group.members]
+    if not isinstance(source, Source):
+        kind = type(clients).__name__
+        raise InputError(f"clients of type {kind} must be a mapping of names to data, a source, or a list.")
     if not names and len(plan.groups) == 1:
         names = list(source.names)
         if len(names) != plan.clients:
@@ -36,5 +41,7 @@ def members(
         )
     positions = joined(names, source.names)
     if isinstance(source, MappingSource) and source.sizes is not None:
-        return tuple(names), ClientsInMemory([source.load(name) for name in names], device, names)
+        return tuple(names), ClientsInMemory(
+            [source.load(source.names[place]) for place in positions.tolist()], device, names
+        )
     return tuple(names), LazyClients(source, names, positions, device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
@@ -22,6 +22,10 @@ class State:
     model: Tensor
     clip_norm: float
     velocity: Tensor
+
+    def copy(self) -> State:
+        """Return the same with tensors of its own: whatever is done to them reaches no round."""
+        return replace(self, model=self.model.clone(), velocity=self.velocity.clone())
 
 
 @dataclass(frozen=True)

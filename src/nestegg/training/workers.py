@@ -13,13 +13,12 @@ import mmap
 import os
 import signal
 import weakref
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import numpy as np
 import torch
@@ -29,7 +28,6 @@ from torch import Tensor
 from nestegg.errors import InputError
 from nestegg.mechanism import BlockSum, block_sum, clipped_sum
 from nestegg.training import kernel
-from nestegg.training.clients import Clients
 
 _SLOTS = 2  # blocks a worker may be ahead of the sum
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
@@ -70,7 +68,6 @@ class Engine(Protocol):
 
     name: str
     instruction_set: str | None
-    clients: Clients
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """A cohort in blocks, in the order in which they are summed."""
@@ -110,9 +107,7 @@ class Workers:
         if self.count > 1:
             yield from self._shared(model, [(block, round_, rate, clipping.of(block)) for block in blocks])
             return
-        for number, block in enumerate(blocks):
-            for near in blocks[number : number + 2]:
-                self.engine.clients.ahead(near)
+        for block in blocks:
             with one_thread():
                 result = clipping.of(block).sum(self.engine.train_block(model, block, round_, rate))
             yield result
@@ -121,9 +116,8 @@ class Workers:
         """The results of tasks, in their order, at most two of each worker waiting to be taken."""
         connections = self._start()
         self._model.copy_(model)
-        # Where data has to be loaded, a worker has two blocks: it loads the second while it trains the first.
-        free, idle = list(range(len(self._slots))), list(connections) * (2 if self.engine.clients.is_lazy else 1)
-        at_work: dict[Connection, deque[tuple[int, int]]] = {}
+        free, idle = list(range(len(self._slots))), list(connections)
+        at_work: dict[Connection, tuple[int, int]] = {}
         finished: dict[int, tuple[int, float, int]] = {}
         given = taken = 0
         try:
@@ -132,7 +126,7 @@ class Workers:
                     worker, slot = idle.pop(), free.pop()
                     with suppress(OSError):  # one that is gone is noticed when its answer does not come
                         worker.send((slot, *tasks[given]))
-                    at_work.setdefault(worker, deque()).append((given, slot))
+                    at_work[worker] = (given, slot)
                     given += 1
                 if taken in finished:
                     slot, bits, broken = finished.pop(taken)
@@ -141,14 +135,14 @@ class Workers:
                     taken += 1
                     continue
                 for worker, (bits, broken) in self._done(at_work):
-                    number, slot = _first(at_work, worker)
+                    number, slot = at_work.pop(worker)
                     finished[number] = (slot, bits, broken)
                     idle.append(worker)
         finally:
             try:
                 while at_work:  # whoever stops listening must not find old answers in the next round
                     for worker, _ in self._done(at_work):
-                        _first(at_work, worker)
+                        del at_work[worker]
             except BaseException:
                 self._give_up()
                 raise
@@ -177,7 +171,7 @@ class Workers:
             _dismiss(self._connections)
             self._connections.clear()
 
-    def _done(self, at_work: dict[Connection, deque[tuple[int, int]]]) -> list[tuple[Connection, tuple[float, int]]]:
+    def _done(self, at_work: dict[Connection, tuple[int, int]]) -> list[tuple[Connection, tuple[float, int]]]:
         """Workers that have finished their block, at least one, and what they counted."""
         answers = []
         for worker in wait(list(at_work)):
@@ -194,29 +188,16 @@ class Workers:
         return answers
 
 
-def _first(at_work: dict[Connection, deque[tuple[int, int]]], worker: Connection) -> tuple[int, int]:
-    """Take away the block that a worker has finished: the first of those it was given."""
-    block = at_work[worker].popleft()
-    if not at_work[worker]:
-        del at_work[worker]
-    return block
-
-
 def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor, parent: int) -> NoReturn:
     """In a worker: train blocks until told to stop, or until the parent is gone."""
     torch.set_num_threads(1)
     keep_memory()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
-    waiting: deque[Any] = deque()
     try:
         while os.getppid() == parent:
-            if not waiting and not connection.poll(_ALIVE):
+            if not connection.poll(_ALIVE):
                 continue
-            while not waiting or connection.poll():
-                waiting.append(connection.recv())
-                if waiting[-1] is not None:
-                    engine.clients.ahead(waiting[-1][1])
-            task = waiting.popleft()
+            task = connection.recv()
             if task is None:
                 break
             slot, block, round_, rate, clipping = task
