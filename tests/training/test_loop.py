@@ -233,9 +233,7 @@ def test_what_does_not_fit_is_refused(clients: Any) -> None:
     assert Layout.of(wide).size == 325
     x, y = clients[0]
     for labels in (y - 20, y[:, None]):
-        with pytest.raises(
-            InputError, match=r"one whole number from 0 to 9|client 2 has data of another"
-        ):
+        with pytest.raises(InputError, match=r"one whole number from 0 to 9|client 2 has data of another"):
             trained(made, nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), [(x, labels), *clients[1:]])
 
 
