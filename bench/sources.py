@@ -10,6 +10,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -112,8 +113,8 @@ def measured(work: Callable[[Path, int], dict[str, Any]], path: Path, cohort: in
 
 def alone(work: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     """Do it in a process of its own, so that memory that is measured is for this alone."""
-    with get_context("spawn").Pool(1) as pool:
-        return pool.apply(work, arguments, options)
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:  # whose process may have workers of its own
+        return pool.submit(work, *arguments, **options).result()
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from nestegg.training.dense import DenseEngine, is_dense, is_hooked
 from nestegg.training.evaluation import channels_last, convolves
 from nestegg.training.local import LocalTraining, batches, default_loss
 from nestegg.training.performance import Performance
-from nestegg.training.seeding import seeded
+from nestegg.training.seeding import seeded, torch_seeded
 from nestegg.training.workers import Engine
 
 # Parameters up to which the kernel was faster than torch for batches of any usual size: what a client trains is then in
@@ -93,7 +93,8 @@ class LoopEngine:
             (key,) = self.clients.keys(block).tolist()
             plan = batches(len(y), self.training, self.randomness, round_, key)
             seed = int(self.randomness.stream(Purpose.SHUFFLE, round_, client=key).integers(2**63))
-            with seeded(seed), _deterministic(self.weights.device.type):  # for dropout and the like
+            generators = torch_seeded(seed) if self.keeps_nothing else seeded(seed)  # for dropout and the like
+            with generators, _deterministic(self.weights.device.type):
                 self._train_on(x, y, plan, rate)
         except (Exception, SystemExit):  # code of others may do anything
             self._renew()
