@@ -42,14 +42,22 @@ def loss(charges: tuple[Charge, ...], delta: float, width: float = WIDTH, refine
         width: how far a noise multiplier may be rounded down where there are many, as a share of it; 0 is exact.
         refine: width of a cell, in units of the usual one.
     """
-    releases = rounded_down(charges, width) if len(charges) > _FEW else charges
-    return _loss(pld_accountant(charges, refine), releases, delta)
+    return _loss(pld_accountant(charges, refine), _few(charges, width), delta)
+
+
+def spending(charges: tuple[Charge, ...], width: float = WIDTH) -> PldSpending:
+    """Return charges with noise as one privacy loss distribution; `loss` tells of its arguments."""
+    return _composed(pld_accountant(charges, 1.0), _few(charges, width))
 
 
 @lru_cache(maxsize=1024)
 def _loss(accountant: PldAccountant, charges: tuple[Charge, ...], delta: float) -> Loss:
     spent = _composed(accountant, charges)
     return Loss(float(spent.epsilon(delta)[0]), float(spent.delta(0.0)[0]))
+
+
+def _few(charges: tuple[Charge, ...], width: float) -> tuple[Charge, ...]:
+    return rounded_down(charges, width) if len(charges) > _FEW else charges
 
 
 def rounded_down(charges: Sequence[Charge], width: float) -> tuple[Charge, ...]:

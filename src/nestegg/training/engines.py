@@ -182,7 +182,7 @@ def make_engine(
 
 def _keeps_nothing(model: nn.Module, training: LocalTraining) -> bool:
     """Whether all that model, loss and optimiser remember from one client to the next are buffers."""
-    known = ("torch.nn.modules.", "nestegg.models.networks")
+    known = ("torch.nn.modules.", "nestegg.")
     parts = list(model.modules())
     hooked = any(is_hooked(part) for part in parts)
     ours = training.loss is default_loss and training.optimizer is None

@@ -1,0 +1,7 @@
+"""Attacks on the real code with the real plan: they try to refute what a plan promises, and say what was tried."""
+
+from nestegg.audit.audit import Audit, Clock, audit
+from nestegg.audit.findings import FALSE_ALARMS, Finding, Judged
+from nestegg.audit.tradeoff import Evidence
+
+__all__ = ["FALSE_ALARMS", "Audit", "Clock", "Evidence", "Finding", "Judged", "audit"]

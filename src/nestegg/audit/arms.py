@@ -1,0 +1,59 @@
+"""The arms of an audit on the simulator: the crafted network, and the user's own model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from nestegg.audit.canaries import crafted, loud
+from nestegg.audit.claims import Claims
+from nestegg.audit.exact import Attacked, some_rounds
+from nestegg.audit.findings import Finding
+from nestegg.mechanism.randomness import Randomness
+from nestegg.training import Performance
+
+CRAFTED = "crafted network"
+_EACH = 2  # canaries of a group, where one after the other leaves
+
+
+def members(claims: Claims, group: int) -> range:
+    """Return the clients of a group, by number."""
+    start = int(claims.sizes[:group].sum())
+    return range(start, start + int(claims.sizes[group]))
+
+
+def cast(claims: Claims, groups: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """Return some canaries, the group of each, and a client of each group who is to fail, where there is one left."""
+    pairs = [(client, group) for group in groups for client in members(claims, group)[:_EACH]]
+    failing = (client for group in groups for client in members(claims, group)[_EACH : _EACH + 1])
+    return tuple(client for client, _ in pairs), tuple(group for _, group in pairs), tuple(failing)
+
+
+def crafted_arm(claims: Claims, performance: Performance, groups: Sequence[int], layers: int) -> Attacked:
+    """Return loud canaries on the crafted network, beside clients whose data is no number; all follows from a seed."""
+    canaries, owner, failing = cast(claims, groups)
+    loudness = dict.fromkeys(canaries, loud(claims)) | dict.fromkeys(failing, float("inf"))
+    known = Randomness(seed=int(np.random.SeedSequence().generate_state(1)[0]), reproducible=True)
+    made = crafted(claims, performance, loudness, layers=layers, randomness=known)
+    how = "with data that is no number"
+    return Attacked(CRAFTED, claims, made.watched, canaries, owner, failing, how, is_loud=True)
+
+
+def below_the_norm(claims: Claims, performance: Performance, groups: Sequence[int], layers: int) -> Iterator[Finding]:
+    """Attack with updates of half the clip norm: they must count as they are, neither cut nor stretched."""
+    for group in groups:
+        client, shares = members(claims, group)[0], []
+        for t in some_rounds(claims):
+            step = claims.local.rates(claims.plan.rounds)[t]
+            norm = claims.norm(group, t, claims.plan.clip_norm)
+            # Each layer's own part has that gradient, so that all of them together are half as long as allowed.
+            width = 1 if performance.engine == "dense" else layers
+            gradient = norm / 2.0 / step / np.sqrt(width)
+            made = crafted(claims, performance, {client: gradient}, layers=layers)
+            one = Attacked(CRAFTED, claims, made.watched, (client,), (group,))
+            shares.append(one.length(one.watched.contribution(one.state(t), [client])) / norm)
+        off = max(abs(share - 0.5) for share in shares)
+        says = f"an update of half the clip norm counts as {0.5 + off:.6f} of it at worst; 0.5 is right"
+        name = claims.plan.groups[group].group.name
+        yield Finding(CRAFTED, "below the norm", says, name, refutes=not off <= 1e-5, trials=len(shares))
