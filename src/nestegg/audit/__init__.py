@@ -3,5 +3,6 @@
 from nestegg.audit.audit import Audit, Clock, audit
 from nestegg.audit.findings import FALSE_ALARMS, Finding, Judged
 from nestegg.audit.tradeoff import Evidence
+from nestegg.audit.writing import write_audit
 
-__all__ = ["FALSE_ALARMS", "Audit", "Clock", "Evidence", "Finding", "Judged", "audit"]
+__all__ = ["FALSE_ALARMS", "Audit", "Clock", "Evidence", "Finding", "Judged", "audit", "write_audit"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -128,7 +129,7 @@ class _Attack:
 
 
 def audit(
-    subject: Federation | Plan,
+    subject: Federation | Claims | Plan,
     *,
     seconds: float = 60.0,
     groups: Sequence[str] = (),
@@ -137,11 +138,11 @@ def audit(
 ) -> Audit:
     """Try to refute the promise of a plan, on the code, the model and the engine that carry it out.
 
-    Nobody's data is touched: canaries take the places of clients. A plan alone is attacked on the crafted network, with
-    default mechanics and local training.
+    Nobody's data is touched: canaries take the places of clients. A plan alone is attacked on the crafted network, by
+    default mechanics and local training; `Claims` say others.
 
     Args:
-        subject: a federation, or a plan.
+        subject: a federation; a plan; or a plan with its mechanics and local training.
         seconds: to spend, about.
         groups: names of those to attack; by default all, or eight of more.
         clock: that somebody else may stop; by default one of so many seconds.
@@ -154,13 +155,11 @@ def audit(
     >>> audit(plan, seconds=0.5).refutations
     ()
     """
-    federation = subject if isinstance(subject, Federation) else None
-    plan = subject.plan if isinstance(subject, Federation) else subject
-    if not isinstance(plan, Plan) or not plan.is_private:
+    claims, federation = _claims(subject), subject if isinstance(subject, Federation) else None
+    plan, clock = claims.plan, clock or Clock(seconds)
+    if not plan.is_private:
         raise InputError("the plan has no noise: it promises nothing, so there is nothing to refute.")
-    local, mechanics = (federation.local, federation.mechanics) if federation else (LocalTraining(), Mechanics())
-    clock = clock or Clock(seconds)
-    attack = _Attack(Claims(plan, mechanics, local), clock, tell, _groups(plan, groups))
+    attack = _Attack(claims, clock, tell, _groups(plan, groups))
     if len(attack.groups) < len(plan.groups):
         attack.missing.append(
             f"{len(plan.groups) - len(attack.groups)} of {len(plan.groups)} groups: the strictest, the loosest and "
@@ -172,6 +171,16 @@ def audit(
         _attack_code(attack, federation, performance)
     facts = _facts(plan, federation, attack)
     return Audit(facts, tuple(corrected(attack.findings)), tuple(attack.evidence), tuple(attack.missing))
+
+
+def _claims(subject: Federation | Claims | Plan) -> Claims:
+    if isinstance(subject, Federation):
+        return Claims(subject.plan, subject.mechanics, subject.local)
+    if isinstance(subject, Plan):
+        return Claims(subject, Mechanics(), LocalTraining())
+    if not isinstance(subject, Claims):
+        raise InputError(f"an audit needs a Federation or a Plan; it is a {type(subject).__name__}.")
+    return subject
 
 
 def _groups(plan: Plan, names: Sequence[str]) -> tuple[int, ...]:
@@ -214,7 +223,7 @@ def _attack_code(attack: _Attack, federation: Federation | None, performance: Pe
     attack.add(arms.below_the_norm(claims, performance, groups, layers))
     attack.add([replay(one), *([failing_clients(one)] if one.failing else [])])
     if federation is None:
-        attack.missing.append("a model: there is only a plan, so local training, clipping and engine are the defaults")
+        attack.missing.append("a model of one's own: none was given")
     elif not clock.stopped:
         _attack_model(attack, federation)
     attack.tell("crafted network", clock.passed / clock.seconds)
@@ -249,6 +258,8 @@ def _facts(plan: Plan, federation: Federation | None, attack: _Attack) -> dict[s
         "groups": [plan.groups[group].group.name for group in attack.groups],
         "all_groups": len(plan.groups),
         "engine": federation.engine.name if federation else "dense",
+        "instruction_set": federation.engine.instruction_set if federation else None,
+        "processor": platform.machine(),
         "version": nestegg.__version__,
         "seconds": round(attack.clock.passed, 1),
         "interrupted": attack.clock.stopped,

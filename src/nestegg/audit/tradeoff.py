@@ -72,6 +72,7 @@ class Evidence:
     Attributes:
         group: its name.
         trials: with data and without, together.
+        budget: ε of the group's budget.
         epsilon: claimed, of this plan alone, at the plan's δ, by privacy loss distributions.
         by_counting: a lower bound on ε from the errors of the best threshold, at `CONFIDENCE`.
         by_gaussian: a weaker kind of bound: what a Gaussian mechanism would have to be for means so far apart.
@@ -82,6 +83,7 @@ class Evidence:
 
     group: str
     trials: int
+    budget: float
     epsilon: float
     by_counting: float
     by_gaussian: float
@@ -104,6 +106,7 @@ def attack(arm: str, claims: Claims, trials: Trials, group: int) -> tuple[list[F
     evidence = Evidence(
         row.group.name,
         len(present) + len(absent),
+        row.group.budget.epsilon,
         float(np.interp(-row.group.budget.delta, -curve.deltas, curve.epsilons)),
         max(bounds),
         bound_by_gaussian(present, absent, row.group.budget.delta),

@@ -11,6 +11,7 @@ from rich.console import Console
 
 import nestegg
 from nestegg.cli import data, flower, ledger
+from nestegg.cli.audit import audit
 from nestegg.cli.bench import bench
 from nestegg.cli.compare import compare
 from nestegg.cli.init import init
@@ -29,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, plan, verify, run_command, compare, reproduce, bench):
+for command in (init, plan, verify, run_command, compare, audit, reproduce, bench):
     app.command()(command)
 app.add_typer(data.app)
 app.add_typer(ledger.app)

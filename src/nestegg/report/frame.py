@@ -34,6 +34,7 @@ figure [class*=role-legend] .background { stroke: none !important; }
 th, td { padding: .35rem .7rem; border-bottom: 1px solid var(--line); text-align: right; vertical-align: top;
   white-space: nowrap; }
 td small { display: block; color: var(--soft); font-size: .87em; }
+td:first-child small { white-space: normal; max-width: 32rem; }
 th { color: var(--soft); font-weight: 600; white-space: normal; min-width: 5rem; }
 th:first-child, td:first-child { text-align: left; }
 .dot { display: inline-block; width: .7em; height: .7em; border-radius: 50%; margin-right: .5em; }

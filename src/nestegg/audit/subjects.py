@@ -1,0 +1,83 @@
+"""What there is to audit: a plan file, a configuration, a run's folder, or nothing but this installation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from nestegg.audit.claims import Claims
+from nestegg.configuration.config import load_config
+from nestegg.configuration.description import CONFIG, read_record
+from nestegg.configuration.limits import check_config
+from nestegg.errors import InputError
+from nestegg.planning import Budget, Group, Plan, load_plan, plan
+from nestegg.runs import RunFolder, Simulation
+from nestegg.runs.configured import new_simulation
+from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """What is audited.
+
+    Attributes:
+        what: as `audit` takes it.
+        name: for people, and for files.
+        folder: of the run, if it is one.
+        without: why its model cannot be attacked, if it cannot.
+    """
+
+    what: Federation | Claims | Plan
+    name: str
+    folder: Path | None = None
+    without: str | None = None
+
+
+def subject_of(path: Path | None) -> Subject:
+    """Return what a path stands for; without one, a plan of our own, to try this installation.
+
+    Raises:
+        InputError: it stands for nothing that can be audited.
+    """
+    if path is None:
+        return Subject(_own_plan(), "installation")
+    if path.is_dir():
+        return _of_run(path)
+    if path.suffix == ".json":
+        return Subject(load_plan(path), path.stem)
+    config = load_config(path)
+    check_config(config)
+    simulation, _ = new_simulation(config, "audit")
+    return Subject(simulation.federation, path.stem)
+
+
+def _of_run(folder: Path) -> Subject:
+    run = RunFolder(folder)
+    about, made = run.about, run.plan()
+    if (folder / CONFIG).is_file():
+        try:
+            return Subject(Simulation(load_config(folder / CONFIG), made).federation, folder.name, folder)
+        except InputError as error:
+            return Subject(made, folder.name, folder, f"it cannot be made again: {error}")
+    values = read_record(folder).values
+    mechanics = Mechanics(
+        **_given(Mechanics, values, "mechanics"), adaptive=AdaptiveClipping(**_given(AdaptiveClipping, about.adaptive))
+    )
+    claims = Claims(made, mechanics, LocalTraining(**_given(LocalTraining, values, "local")))
+    return Subject(claims, folder.name, folder, "it is a run from Python: nestegg.audit(federation) attacks its model")
+
+
+def _given(kind: type[Any], values: Any, prefix: str = "") -> dict[str, Any]:
+    """The plain values that a run's record has for the fields of a dataclass; what is a function is left out."""
+    functions = ("loss", "optimizer", "randomness", "adaptive")
+    found = {one.name: values.get(f"{prefix}.{one.name}" if prefix else one.name) for one in fields(kind)}
+    if prefix == "local" and "." in str(found["schedule"]):
+        del found["schedule"]  # a function of the user's: learning rates are then those by default
+    return {name: value for name, value in found.items() if name not in functions and value is not None}
+
+
+def _own_plan() -> Plan:
+    budgets = {"strict": 5.0, "middle": 10.0, "open": 20.0}
+    groups = [Group(name, 16, Budget(epsilon), saving_rate=0.6) for name, epsilon in budgets.items()]
+    return plan(groups, rounds=10)
