@@ -65,7 +65,9 @@ def _of_run(folder: Path) -> Subject:
         **_given(Mechanics, values, "mechanics"), adaptive=AdaptiveClipping(**_given(AdaptiveClipping, about.adaptive))
     )
     claims = Claims(made, mechanics, LocalTraining(**_given(LocalTraining, values, "local")))
-    return Subject(claims, folder.name, folder, "it is a run from Python: nestegg.audit(federation) attacks its model")
+    return Subject(
+        claims, folder.name, folder, "it is a run from Python: nestegg.audit.audit(federation) attacks its model"
+    )
 
 
 def _given(kind: type[Any], values: Any, prefix: str = "") -> dict[str, Any]:
