@@ -104,6 +104,25 @@ def test_the_base_install_plans_and_verifies(missing: set[str], tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
+    ("command", "spared"),
+    [
+        ("--version", {"dp_accounting", "numpy", "pydantic", "scipy", "torch"}),
+        ("--help", {"dp_accounting", "numpy", "pydantic", "scipy", "torch"}),
+        ("ledger budgets set --help", {"dp_accounting", "numpy", "pydantic", "scipy", "sqlalchemy", "torch"}),
+        ("verify no-such-plan.json", {"altair", "dp_accounting", "sqlalchemy", "torch"}),
+    ],
+)
+def test_commands_import_what_they_need(command: str, spared: set[str]) -> None:
+    told = (
+        "import atexit\natexit.register(lambda: print(*{one.split('.')[0] for one in sys.modules}, file=sys.stderr))\n"
+    )
+    done = program("import sys\n" + told, *command.split())
+    imported = done.stderr.splitlines()[-1].split()
+    assert {"nestegg", "typer"} <= set(imported)
+    assert not spared & set(imported)
+
+
+@pytest.mark.parametrize(
     ("command", "sentence"),
     [
         (

@@ -127,8 +127,8 @@ class PldAccountant(Accountant[PldSpending]):
     def _release(self, q: float, sigma: float) -> pld.PrivacyLossDistribution:
         from dp_accounting.pld import privacy_loss_distribution as pld  # a second to import: only for those who need it
 
+        from nestegg.accounting.release_loss import release_loss
+
         if q == 0.0:
             return pld.identity(self.interval)
-        return pld.from_gaussian_mechanism(
-            standard_deviation=sigma, sampling_prob=max(q, _SMALLEST_RATE), value_discretization_interval=self.interval
-        )
+        return release_loss(max(q, _SMALLEST_RATE), sigma, self.interval)

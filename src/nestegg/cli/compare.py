@@ -11,8 +11,6 @@ from rich.console import Console
 
 from nestegg.checks import whole
 from nestegg.cli.progress import RunProgress
-from nestegg.cli.tables import final_table
-from nestegg.configuration.config import load_config
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 from nestegg.named import is_named
@@ -37,6 +35,8 @@ def compare(
 ) -> None:
     """Run several methods on the same partition and the same initial model, and print one table."""
     needs("nestegg compare", *RUNS)
+    from nestegg.cli.tables import final_table
+    from nestegg.configuration.config import load_config
     from nestegg.report.comparison import HEADS, write_comparison
     from nestegg.runs.comparison import Comparison
     from nestegg.training.performance import cores

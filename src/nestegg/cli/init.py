@@ -11,8 +11,6 @@ import typer
 from rich.console import Console
 
 from nestegg.checks import one_of
-from nestegg.cli import templates
-from nestegg.configuration.config import is_parquet
 from nestegg.errors import InputError
 from nestegg.extras import needs
 from nestegg.files import make_folder, write_atomically
@@ -36,6 +34,8 @@ def init(
     own: Annotated[bool, typer.Option("--own", help="A dataset and a model of your own, as Python functions.")] = False,
 ) -> None:
     """Write a commented configuration to start from: for one of our datasets, a Parquet file, or code of your own."""
+    from nestegg.cli import templates
+
     if sum((data is not None, dataset is not None, own)) > 1:
         raise InputError("give one of --data, --dataset and --own.")
     if data is None and (client, target, test) != (None, None, None):
@@ -60,6 +60,9 @@ def init(
 
 def _for_file(folder: Path, data: Path, client: str | None, target: str | None, test: Path | None) -> str:
     """The configuration for a Parquet file, whose columns must be there."""
+    from nestegg.cli import templates
+    from nestegg.configuration.config import is_parquet
+
     needs("nestegg init --data", "tables")
     if not is_parquet(data.name):
         raise InputError(f"--data = {str(data)!r} must be a Parquet file, with the end .parquet.")

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from nestegg.cli import ledger_content, tables
 from nestegg.cli.progress import hearing
-from nestegg.configuration.description import CONFIG, RUN, Description, read_description
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 from nestegg.files import write_atomically
-from nestegg.planning import Budget, judged
-from nestegg.planning.clients import read_budgets
 
 if TYPE_CHECKING:
+    from nestegg.configuration.description import Description
     from nestegg.ledger import Ledger
 
 app = typer.Typer(name="ledger", help="What every client has spent, over all runs.", no_args_is_help=True)
@@ -59,13 +56,15 @@ def show(
     """Show runs and accounts: budgets, what is spent, what is left, and who changed a budget and why."""
     if client is not None and run is not None:
         raise InputError("give either --client or --run.")
+    from nestegg.cli.ledger_content import client_content, overview_content, run_content
+
     with _open(place, read_only=True) as ledger:
         if client is not None:
-            content, shown = ledger_content.client_content(ledger, client)
+            content, shown = client_content(ledger, client)
         elif run is not None:
-            content, shown = ledger_content.run_content(ledger, run)
+            content, shown = run_content(ledger, run)
         else:
-            content, shown = ledger_content.overview_content(ledger)
+            content, shown = overview_content(ledger)
     if as_json:
         print(json.dumps(content, allow_nan=False))
         return
@@ -86,6 +85,8 @@ def set_budget(
     place: Place = DEFAULT,
 ) -> None:
     """Give a client a lifetime budget, or another one."""
+    from nestegg.planning import Budget
+
     given = {client: Budget(epsilon, delta)}
     with _open(place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
@@ -105,6 +106,8 @@ def import_budgets(
     place: Place = DEFAULT,
 ) -> None:
     """Give many clients their lifetime budgets: all of them, or, if a line is wrong, none."""
+    from nestegg.planning.clients import read_budgets
+
     given = read_budgets(file, delta)
     with _open(place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
@@ -161,6 +164,8 @@ def export(
         raise InputError(f"{file} must end in .csv or .jsonl.")
     if accounts and changes:
         raise InputError("give either --accounts or --budgets.")
+    from nestegg.cli import ledger_content
+
     with _open(place, read_only=True) as ledger:
         lines = ledger_content.account_lines if accounts else ledger_content.charge_lines
         columns, rows = (ledger_content.change_lines if changes else lines)(ledger)
@@ -185,6 +190,9 @@ def replan(
     place: Place = DEFAULT,
 ) -> None:
     """Plan the rounds that are left of a run anew, from what its clients have really spent, here and elsewhere."""
+    from nestegg.cli import tables
+    from nestegg.planning import judged
+
     folder = Path(run)
     if (described := _run_in(folder)) is not None:
         needs("planning a run anew", *RUNS)
@@ -233,6 +241,8 @@ def _where(place: str) -> str | Path:
 
 def _run_in(folder: Path) -> Description | None:
     """The run in a folder, if there is one."""
+    from nestegg.configuration.description import CONFIG, RUN, read_description
+
     try:
         is_run = (folder / CONFIG).is_file() or (folder / RUN).is_file()
     except (OSError, ValueError) as error:

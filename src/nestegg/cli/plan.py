@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.status import Status
 
-from nestegg.cli import tables
-from nestegg.configuration.config import Config, load_config
-from nestegg.configuration.limits import check_config
-from nestegg.configuration.own import check_names
-from nestegg.configuration.participants import make_plan, with_method
-from nestegg.planning import GroupPlan, Plan, exposures, judged, remarks, save_plan
-from nestegg.planning.registry import RIVALS
+if TYPE_CHECKING:
+    from rich.status import Status
+
+    from nestegg.configuration.config import Config
+    from nestegg.planning import GroupPlan, Plan
 
 
 def plan(
@@ -26,6 +23,14 @@ def plan(
     compare: Annotated[bool, typer.Option("--compare", help="Plan idp-fedavg, paper and exact side by side.")] = False,
 ) -> None:
     """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
+    from nestegg.cli import tables
+    from nestegg.configuration.config import load_config
+    from nestegg.configuration.limits import check_config
+    from nestegg.configuration.own import check_names
+    from nestegg.configuration.participants import make_plan, with_method
+    from nestegg.planning import exposures, remarks, save_plan
+    from nestegg.planning.registry import RIVALS
+
     config = load_config(config_file)
     check_config(config)
     check_names(config)
@@ -55,6 +60,8 @@ def plan(
 
 def _judged(made: Plan, status: Status) -> Plan:
     """The plan, judged; whoever waits is told how far that is."""
+    from nestegg.planning import judged
+
     numbers = {row.group.name: number for number, row in enumerate(made.groups, 1)}
 
     def tell(row: GroupPlan) -> None:

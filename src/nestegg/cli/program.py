@@ -1,4 +1,7 @@
-"""All commands in one program, and how it ends."""
+"""All commands in one program, and how it ends.
+
+Commands import what they work with when they are called: help, completion and the version need none of it.
+"""
 
 from __future__ import annotations
 

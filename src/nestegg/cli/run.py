@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nestegg.configuration.config import load_config
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 
@@ -29,6 +28,7 @@ def run(
     """Train a model by a plan: sample, train, clip, add noise, sum, round by round. Writes a folder with everything."""
     needs("nestegg run", *RUNS)
     from nestegg.cli.rounds import RoundProgress
+    from nestegg.configuration.config import load_config
     from nestegg.runs import (  # torch is slow to import; other commands do without it
         RunFolder,
         resume_run,

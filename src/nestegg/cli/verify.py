@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 from nestegg.errors import VerificationError
-from nestegg.planning import Plan, Verdict, load_plan
-from nestegg.planning import verify as verified
-from nestegg.planning.plan import finite_or_none
+
+if TYPE_CHECKING:
+    from nestegg.planning import Plan, Verdict
 
 
 def verify(
@@ -21,6 +21,9 @@ def verify(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON and nothing else.")] = False,
 ) -> None:
     """Re-check a saved plan: every group's spending, recomputed from its own rows by an independent accountant."""
+    from nestegg.planning import load_plan
+    from nestegg.planning import verify as verified
+
     try:
         plan = load_plan(plan_file)
         with Console(stderr=True, quiet=as_json).status("Recomputing every group's spending …"):
@@ -36,6 +39,8 @@ def verify(
 
 
 def _content(plan: Plan, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    from nestegg.planning.plan import finite_or_none
+
     groups = [
         {
             "name": row.group.name,
