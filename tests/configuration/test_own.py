@@ -87,6 +87,14 @@ def model(shape, outputs):
     return nn.Sequential(nn.Linear(shape.numel(), 4), nn.Sigmoid(), nn.Linear(4, outputs))
 
 
+def tall(shape, outputs):
+    return nn.Linear(shape.numel() + 1, outputs)
+
+
+def frozen(shape, outputs):
+    return nn.Linear(shape.numel(), outputs).requires_grad_(False)
+
+
 def broken(*anything):
     raise LookupError("no such table")
 
@@ -312,6 +320,8 @@ MISTAKES = [
     (('clients"', 'clients"\nsamples_per_client = 2'), "samples_per_client is for data that is divided"),
     (("MODULE:model", "MODULE:broken"), "model.name = 'MODULE:broken' raised LookupError: no such table."),
     (("MODULE:model", "MODULE:nothing"), "model.name = 'MODULE:nothing' returned a dict; it must return a torch mod"),
+    (('[model]\nname = "MODULE:model"', '[model]\nname = "MODULE:tall"'), "model cannot take inputs of shape (3,)"),
+    (("MODULE:model", "MODULE:frozen"), "model has no trainable parameters."),
     (("rounds = 3", 'rounds = 3\nloss = "MODULE:nope"'), "training.loss = 'MODULE:nope'"),
     (("rounds = 3", 'rounds = 3\nloss = "mse"'), "training.loss = 'mse' must have the form 'module:Name'."),
     (("MODULE:clients", "people.parquet"), "federation.client_column is missing"),
@@ -320,7 +330,10 @@ MISTAKES = [
 
 @pytest.mark.parametrize(
     ("command", "change", "message"),
-    [*(("run", *one) for one in MISTAKES), *(("compare", *one) for one in MISTAKES[:1] + MISTAKES[-5:-4])],
+    [
+        *((command, *one) for command in ("plan", "run") for one in MISTAKES),
+        *(("compare", *one) for one in MISTAKES[:1] + MISTAKES[-5:-4]),
+    ],
 )
 def test_mistakes_are_one_sentence_and_write_nothing(
     command: str, change: tuple[str, str], message: str, run: Run, tmp_path: Path, module: str

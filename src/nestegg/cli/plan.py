@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.status import Status
 
 from nestegg.cli import tables
-from nestegg.configuration.config import Config, load_config
+from nestegg.configuration.config import Config, has_own, load_config
 from nestegg.configuration.limits import check_config
-from nestegg.configuration.own import check_names
 from nestegg.configuration.participants import make_plan, with_method
+from nestegg.extras import needs
 from nestegg.planning import GroupPlan, Plan, exposures, judged, remarks, save_plan
 from nestegg.planning.registry import RIVALS
 
@@ -28,10 +28,9 @@ def plan(
     """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
     config = load_config(config_file)
     check_config(config)
-    check_names(config)
     colluders = config.privacy.colluders
     with Console(stderr=True, quiet=as_json).status("Planning …") as status:
-        made = _judged(make_plan(config), status)
+        made = _judged(_planned(config), status)
         _check_adaptive(config, made)
         asked = RIVALS if compare else ()
         rivals = {name: _judged(make_plan(with_method(config, name)), status) for name in asked}
@@ -51,6 +50,16 @@ def plan(
         tables.show(console, made, colluders)
     if out is not None:
         console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
+
+
+def _planned(config: Config) -> Plan:
+    """The plan; where data, model or loss are somebody's own, they are made, so that what a run refuses is refused."""
+    if not has_own(config):
+        return make_plan(config)
+    needs("a plan with data, a model or a loss of one's own", "train", "ledger")
+    from nestegg.runs.configured import new_simulation  # torch is slow to import; other plans do without it
+
+    return new_simulation(config, "")[0].federation.plan
 
 
 def _judged(made: Plan, status: Status) -> Plan:
