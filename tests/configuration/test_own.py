@@ -302,6 +302,36 @@ def test_parquet_files_that_do_not_fit(run: Run, tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("command", ["plan", "run", "compare"])
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ("[privacy]", '[privacy]\nbudgets_file = "budgets.csv"'),
+        ("rounds = 3", "rounds = 0"),
+        ('"test.parquet"', '"nobody.parquet"'),
+    ],
+)
+def test_a_refused_command_takes_its_index_back(
+    command: str, mistake: tuple[str, str], run: Run, tmp_path: Path
+) -> None:
+    parquet(tmp_path / "people.parquet", 1)
+    parquet(tmp_path / "test.parquet", 2)
+    (tmp_path / "budgets.csv").write_text("client,epsilon\nsomebody else,5\n")
+    file = parquet_config(tmp_path, mistake)
+    if "budgets_file" in mistake[1]:
+        file.write_text(file.read_text().split("[[privacy.groups]]")[0])
+    before = sorted(tmp_path.iterdir())
+    assert run(command, file, "--out", tmp_path / "out").code == 2
+    assert sorted(tmp_path.iterdir()) == before
+    parquet_config(tmp_path)
+    assert run("plan", file).code == 0  # and another command makes it
+    indexed = sorted(tmp_path.iterdir())
+    assert [path.name for path in indexed if path not in before] == ["people.parquet.index", "test.parquet.index"]
+    parquet_config(tmp_path, ("rounds = 3", "rounds = 0"))
+    assert run(command, file, "--out", tmp_path / "out").code == 2
+    assert sorted(tmp_path.iterdir()) == indexed  # what was there before stays
+
+
 MISTAKES = [
     (("MODULE:clients", "MODULE:broken"), "federation.dataset = 'MODULE:broken' raised LookupError: no such table."),
     (("MODULE:clients", "MODULE:text"), "federation.dataset = 'MODULE:text' returned a str; it must return"),

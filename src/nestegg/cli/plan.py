@@ -15,6 +15,7 @@ from nestegg.configuration.config import Config, has_own, load_config
 from nestegg.configuration.limits import check_config
 from nestegg.configuration.participants import make_plan, with_method
 from nestegg.extras import needs
+from nestegg.files import nothing_left
 from nestegg.planning import GroupPlan, Plan, exposures, judged, remarks, save_plan
 from nestegg.planning.registry import RIVALS
 
@@ -52,6 +53,7 @@ def plan(
         console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
 
 
+@nothing_left()
 def _planned(config: Config) -> Plan:
     """The plan; where data, model or loss are somebody's own, they are made, so that what a run refuses is refused."""
     if not has_own(config):

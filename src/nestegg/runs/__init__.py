@@ -11,6 +11,7 @@ from nestegg.configuration.config import Config, load_config
 from nestegg.configuration.description import CONFIG, RUN, Description
 from nestegg.configuration.limits import check_config
 from nestegg.errors import InputError
+from nestegg.files import nothing_left
 from nestegg.ledger import RunBooks
 from nestegg.named import load_object
 from nestegg.planning import Plan, remarks
@@ -27,6 +28,7 @@ from nestegg.training import AdaptiveClipping, Callback, Federation
 __all__ = ["RunFolder", "Simulation", "Task", "replan_run", "resume_run", "rounds_left", "run", "start_run"]
 
 
+@nothing_left()
 def run(
     federation: Federation,
     folder: Path | str,
@@ -73,6 +75,7 @@ def run(
     return _begun(Task(described, federation, federation.fingerprint), folder, callbacks, charts=charts)
 
 
+@nothing_left()
 def start_run(
     config: Config, folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False
 ) -> dict[str, Any]:
@@ -87,6 +90,7 @@ def start_run(
     return _begun(simulation.task(described), folder, callbacks, charts=charts)
 
 
+@nothing_left()
 def resume_run(folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False) -> dict[str, Any]:
     """Go on where a run stopped; of a run that is complete, draw the charts if asked for, and return the summary."""
     if (folder / RUN).is_file():
