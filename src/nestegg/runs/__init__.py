@@ -19,6 +19,7 @@ from nestegg.runs.configured import Simulation, new_simulation
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.life import Life
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
+from nestegg.runs.private import with_fingerprint
 from nestegg.runs.python import check_same, describe
 from nestegg.runs.soundness import check_arithmetic
 from nestegg.runs.task import Task
@@ -131,9 +132,10 @@ def _task_of(folder: Path, run: Description, plan: Plan) -> Task:
 
 def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: bool) -> dict[str, Any]:
     """Make the folder of a new run, and train."""
+    described = with_fingerprint(task.run, task.origin())  # which may fail, so before anything is written
     check_ledger(task.run, task.plan)
     run = RunFolder(folder)
-    run.create(task.run, task.plan)
+    run.create(described, task.plan)
     say(remarks(task.plan))
     with run.locked(), paying(task.run, folder, task.plan) as payment:
         life = Life(run)
@@ -149,7 +151,10 @@ def _gone_on(
         plan = life.payment.plan
         if life.done == plan.rounds and not charts and (summary := run.summary()) is not None:
             return summary
-        return make(run.about, plan).train(run, life, callbacks, charts=charts)
+        task = make(run.about, plan)
+        if life.done < plan.rounds:
+            run.private().check_fingerprint(task.origin(), is_new=life.done == 0)
+        return task.train(run, life, callbacks, charts=charts)
 
 
 @contextmanager
