@@ -1,11 +1,17 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there, and what a refused command takes back."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from nestegg.errors import InputError
+
+_MADE: ContextVar[list[Path] | None] = ContextVar("folders made by what may still be refused", default=None)
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -35,6 +41,27 @@ def make_folder(name: str, folder: Path, mode: int = 0o777) -> None:
         folder.mkdir(mode, parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{name} {folder} cannot be made: {error.strerror}.") from None
+
+
+@contextmanager
+def nothing_left() -> Iterator[None]:
+    """Remove the folders that are made inside if an `InputError` leaves: a refused command writes nothing."""
+    made: list[Path] = []
+    token = _MADE.set(made)
+    try:
+        yield
+    except InputError:
+        for folder in made:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    finally:
+        _MADE.reset(token)
+
+
+def note_made(folder: Path) -> None:
+    """Note that a folder was made, and did not exist before, for `nothing_left`."""
+    if (made := _MADE.get()) is not None:
+        made.append(folder)
 
 
 def sync_folder(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -29,7 +29,7 @@ class Counted(Clock):
 
 
 @pytest.fixture(autouse=True)
-def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def steady(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw secrets from a sequence that is the same in every test."""
     numbers, real = count(), Randomness.stream
 
@@ -39,4 +39,3 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return real(self, purpose, round_, **options)
 
     monkeypatch.setattr(Randomness, "stream", stream)
-    yield

@@ -15,6 +15,7 @@ from nestegg.audit.claims import Claims
 from nestegg.audit.findings import Finding, corrected
 from nestegg.audit.trials import Noise, Trials
 from nestegg.planning import Plan
+from nestegg.planning.losses import spending
 
 TRIALS = 600
 
@@ -117,7 +118,7 @@ def test_bounds_are_those_of_clopper_and_pearson() -> None:
 
 def test_a_lower_bound_is_below_the_truth_and_rises_with_trials(claims: Claims) -> None:
     delta = claims.plan.delta
-    truth = tradeoff.spending(claims.plan.groups[1].charges()).epsilon(delta)[0]
+    truth = spending(claims.plan.groups[1].charges()).epsilon(delta)[0]
     few, many = (tradeoff.bound_by_counting(*drawn_ratios(claims, 1, n), delta) for n in (400, 100_000))
     assert 0.0 < few < many < truth
 

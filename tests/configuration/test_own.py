@@ -87,6 +87,14 @@ def model(shape, outputs):
     return nn.Sequential(nn.Linear(shape.numel(), 4), nn.Sigmoid(), nn.Linear(4, outputs))
 
 
+def tall(shape, outputs):
+    return nn.Linear(shape.numel() + 1, outputs)
+
+
+def frozen(shape, outputs):
+    return nn.Linear(shape.numel(), outputs).requires_grad_(False)
+
+
 def broken(*anything):
     raise LookupError("no such table")
 
@@ -294,6 +302,36 @@ def test_parquet_files_that_do_not_fit(run: Run, tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("command", ["plan", "run", "compare"])
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ("[privacy]", '[privacy]\nbudgets_file = "budgets.csv"'),
+        ("rounds = 3", "rounds = 0"),
+        ('"test.parquet"', '"nobody.parquet"'),
+    ],
+)
+def test_a_refused_command_takes_its_index_back(
+    command: str, mistake: tuple[str, str], run: Run, tmp_path: Path
+) -> None:
+    parquet(tmp_path / "people.parquet", 1)
+    parquet(tmp_path / "test.parquet", 2)
+    (tmp_path / "budgets.csv").write_text("client,epsilon\nsomebody else,5\n")
+    file = parquet_config(tmp_path, mistake)
+    if "budgets_file" in mistake[1]:
+        file.write_text(file.read_text().split("[[privacy.groups]]")[0])
+    before = sorted(tmp_path.iterdir())
+    assert run(command, file, "--out", tmp_path / "out").code == 2
+    assert sorted(tmp_path.iterdir()) == before
+    parquet_config(tmp_path)
+    assert run("plan", file).code == 0  # and another command makes it
+    indexed = sorted(tmp_path.iterdir())
+    assert [path.name for path in indexed if path not in before] == ["people.parquet.index", "test.parquet.index"]
+    parquet_config(tmp_path, ("rounds = 3", "rounds = 0"))
+    assert run(command, file, "--out", tmp_path / "out").code == 2
+    assert sorted(tmp_path.iterdir()) == indexed  # what was there before stays
+
+
 MISTAKES = [
     (("MODULE:clients", "MODULE:broken"), "federation.dataset = 'MODULE:broken' raised LookupError: no such table."),
     (("MODULE:clients", "MODULE:text"), "federation.dataset = 'MODULE:text' returned a str; it must return"),
@@ -312,6 +350,8 @@ MISTAKES = [
     (('clients"', 'clients"\nsamples_per_client = 2'), "samples_per_client is for data that is divided"),
     (("MODULE:model", "MODULE:broken"), "model.name = 'MODULE:broken' raised LookupError: no such table."),
     (("MODULE:model", "MODULE:nothing"), "model.name = 'MODULE:nothing' returned a dict; it must return a torch mod"),
+    (('[model]\nname = "MODULE:model"', '[model]\nname = "MODULE:tall"'), "model cannot take inputs of shape (3,)"),
+    (("MODULE:model", "MODULE:frozen"), "model has no trainable parameters."),
     (("rounds = 3", 'rounds = 3\nloss = "MODULE:nope"'), "training.loss = 'MODULE:nope'"),
     (("rounds = 3", 'rounds = 3\nloss = "mse"'), "training.loss = 'mse' must have the form 'module:Name'."),
     (("MODULE:clients", "people.parquet"), "federation.client_column is missing"),
@@ -320,7 +360,10 @@ MISTAKES = [
 
 @pytest.mark.parametrize(
     ("command", "change", "message"),
-    [*(("run", *one) for one in MISTAKES), *(("compare", *one) for one in MISTAKES[:1] + MISTAKES[-5:-4])],
+    [
+        *((command, *one) for command in ("plan", "run") for one in MISTAKES),
+        *(("compare", *one) for one in MISTAKES[:1] + MISTAKES[-5:-4]),
+    ],
 )
 def test_mistakes_are_one_sentence_and_write_nothing(
     command: str, change: tuple[str, str], message: str, run: Run, tmp_path: Path, module: str

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from nestegg.extras import needs
+from nestegg.files import nothing_left
+
 if TYPE_CHECKING:
     from rich.status import Status
 
@@ -26,17 +29,15 @@ def plan(
     from nestegg.cli import tables
     from nestegg.configuration.config import load_config
     from nestegg.configuration.limits import check_config
-    from nestegg.configuration.own import check_names
     from nestegg.configuration.participants import make_plan, with_method
     from nestegg.planning import exposures, remarks, save_plan
     from nestegg.planning.registry import RIVALS
 
     config = load_config(config_file)
     check_config(config)
-    check_names(config)
     colluders = config.privacy.colluders
     with Console(stderr=True, quiet=as_json).status("Planning …") as status:
-        made = _judged(make_plan(config), status)
+        made = _judged(_planned(config), status)
         _check_adaptive(config, made)
         asked = RIVALS if compare else ()
         rivals = {name: _judged(make_plan(with_method(config, name)), status) for name in asked}
@@ -56,6 +57,20 @@ def plan(
         tables.show(console, made, colluders)
     if out is not None:
         console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
+
+
+@nothing_left()
+def _planned(config: Config) -> Plan:
+    """The plan; where data, model or loss are somebody's own, they are made, so that what a run refuses is refused."""
+    from nestegg.configuration.config import has_own
+    from nestegg.configuration.participants import make_plan
+
+    if not has_own(config):
+        return make_plan(config)
+    needs("a plan with data, a model or a loss of one's own", "train", "ledger")
+    from nestegg.runs.configured import new_simulation  # torch is slow to import; other plans do without it
+
+    return new_simulation(config, "")[0].federation.plan
 
 
 def _judged(made: Plan, status: Status) -> Plan:

@@ -162,6 +162,11 @@ def is_own(dataset: str) -> bool:
     return is_parquet(dataset) or is_named(dataset)
 
 
+def has_own(config: Config) -> bool:
+    """Return whether data, model or loss are somebody's own, so that only making them shows if they work."""
+    return is_own(config.federation.dataset) or is_named(config.model.name or "") or config.training.loss is not None
+
+
 def _named(config: Config) -> list[str | None]:
     """What may be given by "module:Name"."""
     return [config.federation.dataset, config.model.name, config.training.loss, config.privacy.method]

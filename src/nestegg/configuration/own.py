@@ -89,13 +89,6 @@ def own_names(config: Config) -> Sequence[str]:
     return data.source.names if isinstance(data, OwnClients) else ()
 
 
-def check_names(config: Config) -> None:
-    """Refuse a model or a loss of one's own that does not import; nothing of them is called."""
-    for field, name in (("model.name", config.model.name), ("training.loss", config.training.loss)):
-        if name is not None and is_named(name):
-            load_object(field, name, config.code)
-
-
 def load_loss(config: Config) -> Callable[[Any, Any], Any] | None:
     """Load the loss that a configuration names, if it names one."""
     name = config.training.loss

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from nestegg.data.names import Names
 from nestegg.data.tables import FileRows, TableSource, raw
 from nestegg.errors import InputError
-from nestegg.files import sync_folder
+from nestegg.files import note_made, sync_folder
 
 _KIND = "nestegg's index of a table of clients"
 _FACTS = "index.json"
@@ -73,9 +73,12 @@ def replacing(folder: Path) -> Iterator[Path]:
         new.mkdir(0o700)
         yield new
         sync_folder(new)
-        if folder.exists():
+        is_first = not folder.exists()
+        if not is_first:
             os.rename(folder, old)
         os.rename(new, folder)
+        if is_first:
+            note_made(folder)
         sync_folder(folder.parent)
     finally:
         for rest in rests:

@@ -4,7 +4,7 @@ from nestegg.planning.accounts import ACCOUNTANTS, LABELS
 from nestegg.planning.budget import Budget, Group, at_smallest_budget, split_clients
 from nestegg.planning.consistency import check_plan
 from nestegg.planning.exposure import Exposure, epsilon_text, exposures
-from nestegg.planning.judge import Verdict, epsilon_by_pld, judged, verify
+from nestegg.planning.judge import Verdict, check_promises, epsilon_by_pld, judged, verify
 from nestegg.planning.levels import grouped
 from nestegg.planning.methods import plan
 from nestegg.planning.plan import GroupPlan, Plan
@@ -39,6 +39,7 @@ __all__ = [
     "Verdict",
     "at_smallest_budget",
     "check_plan",
+    "check_promises",
     "epsilon_by_pld",
     "epsilon_text",
     "exposures",

@@ -14,6 +14,7 @@ from nestegg.errors import InputError
 from nestegg.planning.accounts import accounting_of, planning_accountants
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
 from nestegg.planning.consistency import MAX_CLIP_NORM
+from nestegg.planning.judge import remember
 from nestegg.planning.outside import checked_schedule
 from nestegg.planning.parameters import parameters_of
 from nestegg.planning.plan import GroupPlan, Plan, harmonic_mean
@@ -66,7 +67,10 @@ def plan(
         clip_scale=clip_scale,
     )
     composition = how.planner.composition if isinstance(how.planner, SpendAsYouGo) else made.composition
-    return replace(made, composition=composition, parameters=parameters)
+    made = replace(made, composition=composition, parameters=parameters)
+    if isinstance(accountant, str):  # one that is given may be anybody's
+        remember(made)
+    return made
 
 
 def planned(

@@ -11,6 +11,7 @@ from nestegg.configuration.config import Config, load_config
 from nestegg.configuration.description import CONFIG, RUN, Description
 from nestegg.configuration.limits import check_config
 from nestegg.errors import InputError
+from nestegg.files import nothing_left
 from nestegg.ledger import RunBooks
 from nestegg.named import load_object
 from nestegg.planning import Plan, remarks
@@ -18,6 +19,7 @@ from nestegg.runs.configured import Simulation, new_simulation
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.life import Life
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
+from nestegg.runs.private import with_fingerprint
 from nestegg.runs.python import check_same, describe
 from nestegg.runs.soundness import check_arithmetic
 from nestegg.runs.task import Task
@@ -27,6 +29,7 @@ from nestegg.training import AdaptiveClipping, Callback, Federation
 __all__ = ["RunFolder", "Simulation", "Task", "replan_run", "resume_run", "rounds_left", "run", "start_run"]
 
 
+@nothing_left()
 def run(
     federation: Federation,
     folder: Path | str,
@@ -73,6 +76,7 @@ def run(
     return _begun(Task(described, federation, federation.fingerprint), folder, callbacks, charts=charts)
 
 
+@nothing_left()
 def start_run(
     config: Config, folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False
 ) -> dict[str, Any]:
@@ -87,6 +91,7 @@ def start_run(
     return _begun(simulation.task(described), folder, callbacks, charts=charts)
 
 
+@nothing_left()
 def resume_run(folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False) -> dict[str, Any]:
     """Go on where a run stopped; of a run that is complete, draw the charts if asked for, and return the summary."""
     if (folder / RUN).is_file():
@@ -127,9 +132,10 @@ def _task_of(folder: Path, run: Description, plan: Plan) -> Task:
 
 def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: bool) -> dict[str, Any]:
     """Make the folder of a new run, and train."""
+    described = with_fingerprint(task.run, task.origin())  # which may fail, so before anything is written
     check_ledger(task.run, task.plan)
     run = RunFolder(folder)
-    run.create(task.run, task.plan)
+    run.create(described, task.plan)
     say(remarks(task.plan))
     with run.locked(), paying(task.run, folder, task.plan) as payment:
         life = Life(run)
@@ -145,7 +151,10 @@ def _gone_on(
         plan = life.payment.plan
         if life.done == plan.rounds and not charts and (summary := run.summary()) is not None:
             return summary
-        return make(run.about, plan).train(run, life, callbacks, charts=charts)
+        task = make(run.about, plan)
+        if life.done < plan.rounds:
+            run.private().check_fingerprint(task.origin(), is_new=life.done == 0)
+        return task.train(run, life, callbacks, charts=charts)
 
 
 @contextmanager

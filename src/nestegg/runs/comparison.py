@@ -19,6 +19,7 @@ from nestegg.configuration.description import dataset_of, of_config
 from nestegg.configuration.limits import check_config
 from nestegg.configuration.participants import with_method
 from nestegg.errors import InputError, StoppedError
+from nestegg.files import nothing_left
 from nestegg.planning import COMPARED, Plan, known_method
 from nestegg.report.comparison import Results, write_comparison
 from nestegg.runs import RunFolder, resume_run, run, start_run
@@ -115,6 +116,7 @@ class Comparison(Grid):
         InputError: a method cannot be run, or the folder holds runs of another configuration. Nothing was written.
     """
 
+    @nothing_left()
     def __init__(self, config: Config, methods: Sequence[str], seeds: int, folder: Path) -> None:
         check_config(config)
         first = config.training.seed

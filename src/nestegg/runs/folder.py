@@ -30,7 +30,7 @@ from torch import Tensor
 
 from nestegg.configuration.description import Description, read_description
 from nestegg.errors import InputError
-from nestegg.files import sync_folder, write_atomically
+from nestegg.files import note_made, sync_folder, write_atomically
 from nestegg.planning import Plan, load_plan, save_plan
 from nestegg.runs.private import NAME as PRIVATE
 from nestegg.runs.private import PrivatePart, make_private
@@ -138,6 +138,7 @@ class RunFolder(StateFolder):
             run.write(place)
             save_plan(plan, place / "plan.json", note=run.note)
             os.rename(place, self.path)
+            note_made(self.path)
             sync_folder(self.path.parent)
         except BaseException as error:
             shutil.rmtree(place, ignore_errors=True)

@@ -13,15 +13,18 @@ import json
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from nestegg.configuration.description import Description
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
 
 NAME = "private"
+_FINGERPRINT = f"{NAME}/fingerprint.json"
 
 
 class PrivatePart:
@@ -36,32 +39,31 @@ class PrivatePart:
         self.path, self._stamp = run / NAME, stamp
 
     def check_fingerprint(self, parts: Iterable[Tensor | bytes], is_new: bool) -> None:
-        """Note what a run began with, once; refuse to go on with anything else.
+        """Refuse to go on with anything else than a run began with.
 
-        The digest is keyed: without this file nobody can try whether some data was in the run.
+        Args:
+            parts: what it would go on with.
+            is_new: whether nothing was trained yet; older versions noted only then what a run begins with.
 
         Raises:
             InputError: the data or the first model changed since the run began, or nothing tells whether they did.
         """
-        file = self.path / "fingerprint.json"
-        key = secrets.token_hex(32)
-        if file.exists():
-            try:
-                known = json.loads(file.read_text(encoding="utf-8"))
-                key, noted = str(known["key"]), str(known["digest"])
-                digest = _digest(bytes.fromhex(key), parts)
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{file} cannot be read: {error}.") from None
-            if digest != noted:
-                raise InputError(
-                    f"the data or the initial model is not what the run in {self.path.parent} began with: going on "
-                    "would mix two runs."
-                )
+        file = self.path.parent / _FINGERPRINT
+        if not file.exists():
+            if not is_new:
+                raise InputError(f"{file} is missing: whether the data is what the run began with cannot be told.")
+            write_atomically(file, _noted(parts, self._stamp))
             return
-        if not is_new:
-            raise InputError(f"{file} is missing: whether the data is what the run began with cannot be told.")
-        content = {"key": key, "digest": _digest(bytes.fromhex(key), parts), **self._stamp}
-        write_atomically(file, json.dumps(content) + "\n")
+        try:
+            known = json.loads(file.read_text(encoding="utf-8"))
+            key, noted = bytes.fromhex(known["key"]), str(known["digest"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise InputError(f"{file} cannot be read: {error}.") from None
+        if _digest(key, parts) != noted:
+            raise InputError(
+                f"the data or the initial model is not what the run in {self.path.parent} began with: going on would "
+                "mix two runs."
+            )
 
     def add_timing(self, round_: int, seconds: float) -> None:
         """Note how long a round took."""
@@ -79,9 +81,20 @@ class PrivatePart:
         return total
 
 
+def with_fingerprint(run: Description, parts: Iterable[Tensor | bytes]) -> Description:
+    """Return a description that also writes what the run begins with, as a digest, into its private part."""
+    return replace(run, files={**run.files, _FINGERPRINT: _noted(parts, run.stamp)})
+
+
 def make_private(run: Path) -> None:
     """Make the private part, which nobody but the owner may enter."""
     make_folder("folder", run / NAME, mode=0o700)
+
+
+def _noted(parts: Iterable[Tensor | bytes], stamp: dict[str, str]) -> str:
+    """A digest under a new key: without this file nobody can try whether some data was in the run."""
+    key = secrets.token_bytes(32)
+    return json.dumps({"key": key.hex(), "digest": _digest(key, parts), **stamp}) + "\n"
 
 
 def _digest(key: bytes, parts: Iterable[Tensor | bytes]) -> str:

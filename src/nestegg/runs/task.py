@@ -43,7 +43,7 @@ class Task:
         labels: NDArray[np.int64] | None = None,
     ) -> None:
         self.run, self.federation, self.plan = run, federation, federation.plan
-        self._origin, self._labels = origin, labels
+        self.origin, self._labels = origin, labels
 
     def train(
         self, folder: RunFolder, life: Life, callbacks: Sequence[Callback] = (), *, charts: bool = False
@@ -54,8 +54,6 @@ class Task:
         """
         state, private, stopped = self._restored(life), folder.private(), ""
         check_finite(state, _last_loss(life.saved), folder)
-        if state.round < self.plan.rounds:
-            private.check_fingerprint(self._origin(), is_new=state.round == 0)
         go_on, telling = self.run.go_on.format(folder=folder.path), Telling(callbacks)
         try:
             life.payment.check_rest()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.data.sources import Source
-from nestegg.errors import InputError
+from nestegg.errors import InputError, reason
 from nestegg.training.local import Samples
 from nestegg.training.samples import are_labels, as_pair
 from nestegg.training.seeding import seeded
@@ -166,8 +166,8 @@ class LazyClients:
         """Return what the source says of its data, and who is who in it."""
         try:
             said = bytes(self.source.fingerprint())
-        except Exception as error:
-            raise InputError(f"the source of clients gives no fingerprint: {type(error).__name__}: {error}.") from None
+        except (Exception, SystemExit) as error:  # code of others may do anything
+            raise InputError(f"the source of clients gives no fingerprint: {reason(error)}.") from error
         return [said, *(name.encode() for name in self.names)]
 
     def _load(self, client: int) -> Samples:
@@ -194,18 +194,18 @@ class LazyClients:
 
     def _probed(self) -> Samples:
         """Two samples of zeros like the data of most of the first clients that can be read."""
-        reason, found = "nobody has any", Counter[tuple[tuple[torch.dtype, torch.Size], ...]]()
+        why, found = "nobody has any", Counter[tuple[tuple[torch.dtype, torch.Size], ...]]()
         known = np.arange(len(self)) if self.sizes is None else np.flatnonzero(self.sizes)
         for client in known[:_TRIED].tolist():
             try:
                 pair = self._raw(client)
             except (Exception, SystemExit) as error:  # code of others may do anything
-                reason = f"{type(error).__name__}: {error}"
+                why = reason(error)
                 continue
             if len(pair[1]):
                 found[tuple((part.dtype, part.shape[1:]) for part in pair)] += 1
         if not found:
-            raise InputError(f"clients have no data that could be read: {reason.rstrip('.')}.")
+            raise InputError(f"clients have no data that could be read: {why}.")
         ((inputs, targets), _), *_ = found.most_common(1)
         x, y = (torch.zeros((2, *shape), dtype=dtype, device=self.device) for dtype, shape in (inputs, targets))
         return x, y

@@ -18,7 +18,7 @@ from nestegg.data.sources import Source
 from nestegg.errors import InputError
 from nestegg.mechanism import MAX_COHORT, Lattice, Layout, share_std
 from nestegg.mechanism.randomness import Purpose
-from nestegg.planning import Plan, check_plan
+from nestegg.planning import Plan, check_promises
 from nestegg.training.callbacks import Callback, checked_callbacks, told
 from nestegg.training.engines import make_engine, pooled_first
 from nestegg.training.evaluation import Evaluation, Measures
@@ -69,7 +69,7 @@ class Federation:
             raise InputError(f"a federation needs a Plan and a torch.nn.Module; they are {kinds}.")
         if plan.clients > MAX_COHORT:
             raise InputError(f"the plan has {plan.clients} clients; sums are exact for up to {MAX_COHORT} of them.")
-        check_plan(plan)
+        check_promises(plan)
         self.plan, self.local, self.mechanics = plan, local or LocalTraining(), mechanics or Mechanics()
         self.test, self.performance = Evaluation.of(test), performance or Performance()
         self.performance.check()
@@ -99,7 +99,7 @@ class Federation:
         """Return this federation by another plan for the same groups, such as one made anew for what is left."""
         if plan.digest == self.plan.digest:
             return self
-        check_plan(plan)
+        check_promises(plan)
         sizes = [[(row.group.name, row.group.clients) for row in one.groups] for one in (plan, self.plan)]
         if sizes[0] != sizes[1] or plan.rounds != self.plan.rounds:
             raise InputError("plan must have the groups and rounds of the federation's own plan.")
