@@ -22,6 +22,7 @@ from nestegg.training.clients import ClientsInMemory
 from nestegg.training.dense import is_dense
 from nestegg.training.engines import make_engine
 from nestegg.training.local import batches, default_loss
+from nestegg.training.waiting import Waiting
 from nestegg.training.workers import Clipping, Engine, Workers, one_thread
 from tests.federations import DENSE, ENGINES, GROUPS, TRAINING, federation, trained
 
@@ -93,7 +94,7 @@ class Remembered:
 
     def __init__(self, engine: Engine, alone: list[torch.Tensor]) -> None:
         self.instruction_set: str | None = None
-        self.name, self.blocks, self.alone = "remembered", engine.blocks, alone
+        self.name, self.blocks, self.clients, self.alone = "remembered", engine.blocks, engine.clients, alone
 
     def train_block(self, model: torch.Tensor, block: list[int], round_: int, rate: float) -> torch.Tensor:
         return torch.stack([self.alone[client] for client in block])
@@ -120,7 +121,7 @@ def test_what_a_client_contributes_does_not_depend_on_the_others(
                 assert update.equal(alone[client])
     for workers in (1, 2):
         shared = federation(clients, made, engine=name, local=SHAKY, workers=workers).workers
-        remembered = Workers(Remembered(engine, alone), 1, len(start))
+        remembered = Workers(Remembered(engine, alone), 1, len(start), Waiting(1, 1))
         for cohort in cohorts[1:]:
             here, there = (who.sums(start, cohort, 1, 0.5, CLIPPING) for who in (shared, remembered))
             for part, expected in zip(here, there, strict=True):

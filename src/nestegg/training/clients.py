@@ -6,6 +6,7 @@ import hashlib
 import unicodedata
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
+from time import perf_counter, thread_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,12 +33,14 @@ class Clients(Protocol):
         sizes: samples of each client, if known.
         empty: clients who have no data, as far as known; they contribute zero.
         is_lazy: whether data is loaded when it is asked for.
+        waited: seconds that loading single clients has waited in this process, for a disk or a network.
     """
 
     zeros: Samples
     sizes: Integers | None
     empty: frozenset[int]
     is_lazy: bool
+    waited: float
 
     def __len__(self) -> int: ...
 
@@ -61,6 +64,7 @@ class ClientsInMemory:
     """Clients all of whose data is there, as pairs of tensors or datasets; shuffles are keyed by name, if given."""
 
     is_lazy = False
+    waited = 0.0
 
     def __init__(self, clients: Sequence[Any], device: str = "cpu", names: Sequence[str] | None = None) -> None:
         self.names = names
@@ -130,7 +134,7 @@ class LazyClients:
         self.empty = frozenset() if self.sizes is None else frozenset(np.flatnonzero(self.sizes == 0).tolist())
         self._labels: int | None = None
         self._kept: OrderedDict[int, Samples] = OrderedDict()
-        self._bytes = 0
+        self._bytes, self.waited = 0, 0.0
         self._rows = getattr(source, "load_rows", None)
         self.zeros = self._probed()
 
@@ -175,8 +179,12 @@ class LazyClients:
 
     def _raw(self, client: int) -> Samples:
         """A client's data, by the source's spelling of its name; what is drawn for it follows from the name alone."""
-        with seeded(int(self.keys([client])[0])):
-            return as_pair("a client", self.source.load(self.source.names[int(self.positions[client])]))
+        began, worked = perf_counter(), thread_time()
+        try:
+            with seeded(int(self.keys([client])[0])):
+                return as_pair("a client", self.source.load(self.source.names[int(self.positions[client])]))
+        finally:
+            self.waited += perf_counter() - began - (thread_time() - worked)
 
     def _checked(self, pair: Samples) -> Samples:
         for part, expected in zip(pair, self.zeros, strict=True):

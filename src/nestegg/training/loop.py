@@ -25,9 +25,10 @@ from nestegg.training.evaluation import Evaluation, Measures
 from nestegg.training.local import LocalTraining
 from nestegg.training.mechanics import Mechanics
 from nestegg.training.members import members
-from nestegg.training.performance import Performance
+from nestegg.training.performance import Performance, cores
 from nestegg.training.reports import RoundReport, State
 from nestegg.training.samples import check_fit
+from nestegg.training.waiting import Waiting
 from nestegg.training.workers import Clipping, Workers
 
 
@@ -92,7 +93,8 @@ class Federation:
             samples=math.inf if sizes is None else self.local.epochs * int(sizes.sum()) * share,
             loads=len(self.clients) * share if self.clients.is_lazy else 0.0,
         )
-        self.workers = Workers(self.engine, count, self.layout.size)
+        waiting = Waiting(cores(), self.performance.most_workers())
+        self.workers = Workers(self.engine, count, self.layout.size, waiting)
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
 
     def by(self, plan: Plan) -> Federation:

@@ -19,6 +19,7 @@ MAX_WORKERS = 256
 # Seconds of a round from which on processes are worth their start; parameters times samples that the dense engine
 # trains in a second; seconds that the other engine takes for a sample, at least; seconds to load a client's data.
 _LONG, _RATE, _OVERHEAD, _LOADING = 0.02, 1e10, 1e-5, 2e-5
+_TURNS = 4  # workers that may take turns on a core while others of them wait for data; each takes memory
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class Performance:
     Attributes:
         engine: dense trains networks of linear layers by a compiled kernel, loop trains anything by torch; auto takes
             the dense one wherever it can do the work.
-        workers: processes in which clients train; by default one for each core where rounds are long enough. They
-            change no result.
+        workers: processes in which clients train; by default one for each core where rounds are long enough, and more
+            where loading clients' data waits. They change no result.
         device: where torch computes: cpu, cuda, mps.
         precision: fp32, or bf16 in the forward pass.
 
@@ -72,10 +73,19 @@ class Performance:
         """
         if self.workers is not None:
             return self.workers
-        if self.device != "cpu" or sys.platform != "linux":  # elsewhere forks are not safe
+        if not self._may_fork():
             return 1
         a_sample = size / _RATE if engine == "dense" else _OVERHEAD
         return min(cores(), MAX_WORKERS) if samples * a_sample + loads * _LOADING >= _LONG else 1
+
+    def most_workers(self) -> int:
+        """Return how many processes there may be where loading waits: no more than asked for, or some for each core."""
+        if self.workers is not None:
+            return self.workers
+        return min(_TURNS * cores(), MAX_WORKERS) if self._may_fork() else 1
+
+    def _may_fork(self) -> bool:
+        return self.device == "cpu" and sys.platform == "linux"  # elsewhere forks are not safe
 
 
 def cores() -> int:

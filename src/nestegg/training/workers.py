@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
+from time import perf_counter
 from typing import NoReturn, Protocol
 
 import numpy as np
@@ -28,6 +29,8 @@ from torch import Tensor
 from nestegg.errors import InputError
 from nestegg.mechanism import BlockSum, block_sum, clipped_sum
 from nestegg.training import kernel
+from nestegg.training.clients import Clients
+from nestegg.training.waiting import Waiting
 
 _SLOTS = 2  # blocks a worker may be ahead of the sum
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
@@ -63,11 +66,16 @@ class Clipping:
         return block_sum(torch.from_numpy(total), lengths, self.norms)
 
 
+Task = tuple[list[int], int, float, Clipping]  # a block, its round, the learning rate, and how updates are clipped
+Answer = tuple[float, int, float, float]  # bits and broken updates of a block; seconds waited for data, and in all
+
+
 class Engine(Protocol):
     """Trains clients block by block, in any order, with the same result."""
 
     name: str
     instruction_set: str | None
+    clients: Clients
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """A cohort in blocks, in the order in which they are summed."""
@@ -88,10 +96,13 @@ def one_thread() -> Iterator[None]:
 
 
 class Workers:
-    """Trains a cohort: in this process if there is one worker, in forked ones otherwise, from the first round on."""
+    """Trains a cohort: in this process if there is one worker, in forked ones otherwise.
 
-    def __init__(self, engine: Engine, count: int, size: int) -> None:
-        self.engine, self.count, self._size = engine, count, size
+    Where loading waits, there are more of them after a while: some wait while others train.
+    """
+
+    def __init__(self, engine: Engine, count: int, size: int, waiting: Waiting) -> None:
+        self.engine, self.count, self._size, self._waiting = engine, count, size, waiting
         self._connections: list[Connection] | None = None
 
     def sums(
@@ -106,13 +117,18 @@ class Workers:
         blocks = self.engine.blocks(cohort)
         if self.count > 1:
             yield from self._shared(model, [(block, round_, rate, clipping.of(block)) for block in blocks])
-            return
-        for block in blocks:
-            with one_thread():
-                result = clipping.of(block).sum(self.engine.train_block(model, block, round_, rate))
-            yield result
+        else:
+            for block in blocks:
+                with one_thread():
+                    result, *times = _timed(self.engine, model, (block, round_, rate, clipping.of(block)))
+                self._waiting.add(*times)
+                yield result
+        wanted = self._waiting.workers(self.count)
+        if wanted > self.count:
+            self._give_up()
+            self._connections, self.count = None, wanted
 
-    def _shared(self, model: Tensor, tasks: Sequence[tuple[object, ...]]) -> Iterator[BlockSum]:
+    def _shared(self, model: Tensor, tasks: Sequence[Task]) -> Iterator[BlockSum]:
         """The results of tasks, in their order, at most two of each worker waiting to be taken."""
         connections = self._start()
         self._model.copy_(model)
@@ -134,8 +150,9 @@ class Workers:
                     free.append(slot)
                     taken += 1
                     continue
-                for worker, (bits, broken) in self._done(at_work):
+                for worker, (bits, broken, *times) in self._done(at_work):
                     number, slot = at_work.pop(worker)
+                    self._waiting.add(*times)
                     finished[number] = (slot, bits, broken)
                     idle.append(worker)
         finally:
@@ -171,7 +188,7 @@ class Workers:
             _dismiss(self._connections)
             self._connections.clear()
 
-    def _done(self, at_work: dict[Connection, tuple[int, int]]) -> list[tuple[Connection, tuple[float, int]]]:
+    def _done(self, at_work: dict[Connection, tuple[int, int]]) -> list[tuple[Connection, Answer]]:
         """Workers that have finished their block, at least one, and what they counted."""
         answers = []
         for worker in wait(list(at_work)):
@@ -200,16 +217,24 @@ def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor,
             task = connection.recv()
             if task is None:
                 break
-            slot, block, round_, rate, clipping = task
+            slot, *work = task
             try:
-                result = clipping.sum(engine.train_block(model, block, round_, rate))
+                result, *times = _timed(engine, model, work)
                 slots[slot] = result.total
-                connection.send((result.bits, result.broken))
+                connection.send((result.bits, result.broken, *times))
             except Exception as error:
                 connection.send(f"{type(error).__name__}: {error}")
     except (EOFError, OSError):
         pass
     os._exit(0)  # what was inherited, such as open databases, is the parent's to close
+
+
+def _timed(engine: Engine, model: Tensor, task: Task) -> tuple[BlockSum, float, float]:
+    """Train and sum a block; also return how many seconds it waited for data, and how many it took in all."""
+    block, round_, rate, clipping = task
+    waited, began = engine.clients.waited, perf_counter()
+    result = clipping.sum(engine.train_block(model, block, round_, rate))
+    return result, engine.clients.waited - waited, perf_counter() - began
 
 
 def _shared_memory(numbers: int, dtype: torch.dtype) -> Tensor:

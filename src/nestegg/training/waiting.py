@@ -1,0 +1,50 @@
+"""Loading that waits: how many workers keep the cores busy while some of them wait for clients' data.
+
+`load` may draw from the global generators of random numbers, which training uses too: in a thread beside training it
+would change results. So data is loaded where its client trains, and what is loaded ahead of time is what other workers
+load meanwhile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_TRIAL = 0.5  # seconds of blocks that are watched before it is decided
+_NOTICEABLE = 0.2  # share of the time; below it, new processes gain less than they cost
+
+
+@dataclass
+class Waiting:
+    """Watches how long blocks wait for clients' data, and says once how many workers there should be.
+
+    Attributes:
+        cores: workers that keep the machine busy if none of them waits.
+        most: workers there may be.
+
+    >>> waiting = Waiting(cores=2, most=8)
+    >>> waiting.add(waited=0.6, seconds=0.8)
+    >>> waiting.workers(now=2)
+    8
+    """
+
+    cores: int
+    most: int
+    _waited: float = 0.0
+    _seconds: float = 0.0
+    _is_decided: bool = False
+
+    def add(self, waited: float, seconds: float) -> None:
+        """Note a block: how long it waited for data, and how long it took."""
+        self._waited += waited
+        self._seconds += seconds
+
+    def workers(self, now: int) -> int:
+        """Return how many workers there should be: as many as now, unless it is decided just now that more pay."""
+        if self._is_decided or self._seconds < _TRIAL:
+            return now
+        self._is_decided = True  # once: new processes begin with empty caches
+        share = min(self._waited / self._seconds, 1.0)
+        if share < _NOTICEABLE:
+            return now
+        # A core is busy if 1/(1 - share) workers take turns on it.
+        return max(now, min(self.most, round(self.cores / max(1.0 - share, 1e-3))))
