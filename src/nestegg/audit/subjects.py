@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,14 @@ class Subject:
         name: for people, and for files.
         folder: of the run, if it is one.
         without: why its model cannot be attacked, if it cannot.
+        stamp: what every file of the run says about itself.
     """
 
     what: Federation | Claims | Plan
     name: str
     folder: Path | None = None
     without: str | None = None
+    stamp: Mapping[str, str] = field(default_factory=dict)
 
 
 def subject_of(path: Path | None) -> Subject:
@@ -43,7 +46,7 @@ def subject_of(path: Path | None) -> Subject:
     if path is None:
         return Subject(_own_plan(), "installation")
     if path.is_dir():
-        return _of_run(path)
+        return replace(_of_run(path), stamp=RunFolder(path).about.stamp)
     if path.suffix == ".json":
         return Subject(load_plan(path), path.stem)
     config = load_config(path)

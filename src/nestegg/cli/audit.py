@@ -50,7 +50,7 @@ def audit(
     with _stoppable(clock), _progress(as_json) as tell:
         found = attacked(known.what, groups=groups or (), clock=clock, tell=tell)
     folder = out or known.folder or Path(f"{known.name}-audit")
-    content = found.to_dict()
+    content = found.to_dict() | dict(known.stamp if folder == known.folder else {})
     if known.without:
         content["not_attacked"].append(f"the run's own model: {known.without}")
     write_audit(folder, content, known.name, is_run=folder == known.folder)

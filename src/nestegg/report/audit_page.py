@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -43,16 +45,29 @@ def audit_summary(content: dict[str, Any]) -> str:
         ("seconds", f"{content['seconds']:.0f}"),
     ]
     said = "".join(f'<p class="note">{escape(_sentence(one))}</p>' for one in refuted[:10])
-    stopped = '<p class="note">The audit was interrupted: this is what was found until then.</p>'
+    if content["interrupted"]:
+        said += '<p class="note">The audit was interrupted: this is what was found until then.</p>'
+    if "note" in content:
+        said += f'<p class="note">{escape(content["note"].capitalize())}.</p>'
     engine = f"engine {content['engine']}"
     if content.get("instruction_set"):
         engine += f" ({content['instruction_set']})"
     return (
-        f"{facts(numbers)}{said}{stopped if content['interrupted'] else ''}<p><b>{escape(content['caveat'])}</b></p>"
+        f"{facts(numbers)}{said}<p><b>{escape(content['caveat'])}</b></p>"
         f'<p class="soft">{escape(content["method"])}, {content["clients"]} clients, {content["rounds"]} rounds, '
         f"δ = {content['delta']:g}; {escape(engine)}, nestegg {escape(content['version'])}; plan "
         f"<code>{content['plan']}</code>. {len(content['groups'])} of {content['all_groups']} groups were attacked.</p>"
     )
+
+
+def kept_audit(folder: Path) -> dict[str, Any] | None:
+    """Return what the last audit of a run found, if it was audited and the file is whole."""
+    try:
+        content = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+        audit_summary(content)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return dict(content)
 
 
 def with_audit(page: str, content: dict[str, Any]) -> str:

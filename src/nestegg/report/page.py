@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from nestegg.files import write_atomically
 from nestegg.planning import LABELS, Plan, epsilon_text, exposures
+from nestegg.report.audit_page import kept_audit, with_audit
 from nestegg.report.charts import (
     PALETTE,
     Picture,
@@ -56,7 +57,8 @@ def write_report(
         charts["simulation-only-labels"] = label_chart(labels)
     note = summary.get("note")
     pictures = save_charts(folder, charts, note) if as_files else draw_charts(charts, note)
-    write_atomically(folder / "report.html", run_page(plan, summary, pictures))
+    page, audit = run_page(plan, summary, pictures), kept_audit(folder)
+    write_atomically(folder / "report.html", with_audit(page, audit) if audit else page)
 
 
 def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture]) -> str:
