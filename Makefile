@@ -16,7 +16,7 @@ help:
 	@echo "make test     the same, all other tests, and how much of the package they cover: what must pass"
 	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes docs/results.md"
 	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
-	@echo "make soak     a thousand kill -9, a million clients, and a Flower federation killed at every step; takes an hour"
+	@echo "make soak     a thousand kill -9, a million clients, a Flower federation killed at every step, planted bugs; two hours"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the virtual environment"
 
@@ -92,6 +92,7 @@ soak: $(VENV)/full
 	@$(BIN)/python -m bench.sources
 	@$(BIN)/python -m bench.aarch64
 	@$(BIN)/python -m bench.flower_faults
+	@$(BIN)/python -m bench.planted
 
 format: $(VENV)/full
 	@$(BIN)/ruff format .
