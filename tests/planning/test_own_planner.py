@@ -26,9 +26,10 @@ from nestegg.flower.terms import Terms
 from nestegg.ledger import Ledger
 from nestegg.named import load_object
 from nestegg.planning import Standing, check_plan, judged, replanned
+from nestegg.planning.curves import Pace
 from nestegg.planning.plan_file import parse_plan
 from nestegg.runs import start_run
-from nestegg.training import RoundReport
+from nestegg.training import LocalTraining, RoundReport
 from tests.callbacks import EachRound
 from tests.conftest import ANY_LENGTH, Run
 from tests.examples import slow
@@ -202,11 +203,13 @@ def test_a_planner_knows_the_unit_of_clip_norms() -> None:
             return super().schedule(setting)
 
     Spy.__qualname__ = "Spy"
-    plan(GROUPS, 3, method=Spy(), clip_scale=[0.1, 0.05, 0.01])
+    plan(GROUPS, 3, method=Spy(), local=[0.1, 0.05, 0.01])
+    plan(GROUPS, 3, method=Spy(), local=Pace((0.1, 0.05, 0.01), clip_unit="update"))
     plan(GROUPS, 3, method=Spy())
-    assert seen == [(0.1, 0.05, 0.01), (1.0, 1.0, 1.0)]
-    with pytest.raises(InputError, match="clip_scale has 1 numbers"):
-        plan(GROUPS, 3, method=Spy(), clip_scale=[0.1])
+    assert seen[:2] == [(0.1, 0.05, 0.01), (1.0, 1.0, 1.0)]
+    assert seen[2] == pytest.approx(LocalTraining(learning_rate=1.0).rates(3))  # by default, the default curve
+    with pytest.raises(InputError, match="local has 1 learning rates"):
+        plan(GROUPS, 3, method=Spy(), local=[0.1])
 
 
 def test_a_planner_does_not_learn_names() -> None:

@@ -10,6 +10,7 @@ from pydantic import Field
 from nestegg.configuration.method_keys import PLANNER_KEYS, unread_keys
 from nestegg.errors import InputError
 from nestegg.named import is_named
+from nestegg.planning.registry import METHODS
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
@@ -99,6 +100,9 @@ class Privacy(Section):
     budget_levels: int = 32
     adaptive: Adaptive = Adaptive()
     planner: dict[str, Any] = Field(default_factory=dict)  # the planner's own parameters
+    memory: float = 2.0
+    influence: str | list[float] | None = None
+    spare: float = 0.0
 
 
 class LedgerTable(Section):
@@ -138,6 +142,9 @@ def load_config(path: Path | str) -> Config:
     here = path.parent.resolve()
     if config.privacy.budgets_file is not None:
         config = changed(config, "privacy", budgets_file=str((here / config.privacy.budgets_file).resolve()))
+    if isinstance(config.privacy.influence, str):
+        config = changed(config, "privacy", influence=str((here / config.privacy.influence).resolve()))
+    config = _with_rate(config)
     federation = config.federation
     paths = {"data": federation.data, "test": federation.test}
     paths |= {"dataset": federation.dataset} if is_parquet(federation.dataset) else {}
@@ -172,8 +179,23 @@ def _named(config: Config) -> list[str | None]:
     return [config.federation.dataset, config.model.name, config.training.loss, config.privacy.method]
 
 
+def _with_rate(config: Config) -> Config:
+    """The configuration with the spending rate and the accountant of its method, where it names none."""
+    privacy = config.privacy
+    if is_named(privacy.method) or privacy.method not in METHODS:
+        return config
+    method, given = METHODS[privacy.method], privacy.model_fields_set
+    if method.spending_rate != Privacy.model_fields["spending_rate"].default and "spending_rate" not in given:
+        privacy = privacy.model_copy(update={"spending_rate": method.spending_rate})
+        if "accountant" not in given and not privacy.spare:
+            privacy = privacy.model_copy(update={"accountant": method.accountant_at(method.spending_rate)})
+    return config.model_copy(update={"privacy": privacy})
+
+
 def _samples(privacy: Privacy) -> bool:
     """Whether somebody may be left out of a round: then only one Rényi order holds for a ledger that outlives a run."""
+    if privacy.method in METHODS and METHODS[privacy.method].spending_rate == 1.0:  # whose clients never save
+        return privacy.spending_rate < 1.0 or privacy.spare > 0.0
     rates = [privacy.spending_rate, privacy.saving_rate, *(group.saving_rate for group in privacy.groups)]
     may_sample = privacy.budgets_file is not None or is_named(privacy.method)  # whose rates are not known yet
     return may_sample or any(rate is not None and rate < 1.0 for rate in rates)

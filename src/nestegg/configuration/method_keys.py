@@ -8,16 +8,16 @@ from typing import Any, cast
 from nestegg.planning.registry import METHODS, Method, known_method
 
 # Parameters of our planners that may stand in [privacy] itself, as they did before there was [privacy.planner].
-PLANNER_KEYS = ("composition", "shape", "end_ratio")
+PLANNER_KEYS = ("composition", "shape", "end_ratio", "memory", "influence", "spare")
 # Keys that only one method reads. With any other of ours they are a mistake; `composition` has always been let pass.
-_METHOD_KEYS = ("shape", "end_ratio", "adaptive")
+_METHOD_KEYS = ("shape", "end_ratio", "memory", "influence", "spare", "adaptive")
 
 
 def unread_keys(method: str) -> list[str]:
     """Return the keys that only other methods read.
 
     >>> unread_keys("shaped")
-    ['adaptive']
+    ['memory', 'influence', 'spare', 'adaptive']
     """
     about = known_method("privacy.method", method)
     return [key for key in _METHOD_KEYS if not reads(about, key)] + (["composition"] if about.is_own else [])

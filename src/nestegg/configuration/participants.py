@@ -27,7 +27,7 @@ from nestegg.planning import (
     split_clients,
 )
 from nestegg.planning.clients import ClientBudgets, read_clients
-from nestegg.planning.curves import CURVES
+from nestegg.planning.curves import CLIP_UNITS, CURVES, Pace
 from nestegg.planning.levels import bucket
 from nestegg.planning.parameters import planner_with
 
@@ -86,7 +86,7 @@ def make_plan(config: Config, groups: Sequence[Group] | None = None) -> Plan:
         accountant=privacy.accountant,
         spending_rate=privacy.spending_rate,
         clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
-        clip_scale=_clip_scale(config),
+        local=_pace(config),
     )
 
 
@@ -127,17 +127,18 @@ def with_method(config: Config, name: str) -> Config:
     update = {"method": method.written, **method.changes}
     if name != config.privacy.method:
         given, update = given - {*PLANNER_KEYS}, {**update, "planner": {}}
+        if method.spending_rate == 1.0:
+            update |= {"spending_rate": 1.0, "accountant": method.accountant_at(1.0)}
     privacy = config.privacy.model_copy(update=update)
     return config.model_copy(update={"privacy": privacy.model_construct({*given, *update}, **dict(privacy))})
 
 
-def _clip_scale(config: Config) -> list[float] | None:
-    """λ_t of every round where clip norms are norms of accumulated gradients."""
+def _pace(config: Config) -> Pace:
+    """λ_t of every round, and what clip norms are norms of."""
     training = config.training
-    if config.privacy.clip_unit != "gradient":
-        return None
     curve = CURVES[one_of("training.schedule", training.schedule, CURVES)]
-    return [training.learning_rate * curve(t, training.rounds) for t in range(1, training.rounds + 1)]
+    rates = (training.learning_rate * curve(t, training.rounds) for t in range(1, training.rounds + 1))
+    return Pace(tuple(rates), one_of("privacy.clip_unit", config.privacy.clip_unit, CLIP_UNITS))
 
 
 def _method(config: Config) -> str | Planner:

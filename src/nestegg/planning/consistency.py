@@ -77,8 +77,8 @@ def clip_norms(plan: Plan) -> Array:
 
 
 def _check_words(plan: Plan) -> None:
-    known_method("plan.method", plan.method)
-    check_parameters("plan", plan.method, plan.parameters)
+    has_any = known_method("plan.method", plan.method).has_parameters
+    check_parameters("plan", plan.method, plan.parameters, has_any=has_any)
     one_of("plan.composition", plan.composition, COMPOSITIONS)
     one_of("plan.accountant", plan.accountant, ACCOUNTANTS)
     check_orders("plan.orders", plan.accountant, plan.orders)

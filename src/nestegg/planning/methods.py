@@ -14,6 +14,7 @@ from nestegg.errors import InputError
 from nestegg.planning.accounts import accounting_of, planning_accountants
 from nestegg.planning.budget import Group, at_smallest_budget, check_federation
 from nestegg.planning.consistency import MAX_CLIP_NORM
+from nestegg.planning.curves import Local, Pace, pace_of
 from nestegg.planning.judge import remember
 from nestegg.planning.outside import checked_schedule
 from nestegg.planning.parameters import parameters_of
@@ -29,25 +30,26 @@ def plan(
     rounds: int,
     *,
     method: str | Planner = "spend-as-you-go",
-    accountant: str | Accountant[Any] = "rdp",
-    spending_rate: float = 0.9,
+    accountant: str | Accountant[Any] | None = None,
+    spending_rate: float | None = None,
     clip_norm: float = 10.0,
-    clip_scale: Sequence[float] | None = None,
+    local: Pace | Local | Sequence[float] | None = None,
 ) -> Plan:
     """Turn budgets into a spending plan over all rounds.
 
     Args:
         groups: the clients, by budget.
         rounds: T.
-        method: fedavg, dp-fedavg, idp-fedavg, adaptive-clipping, spend-as-you-go or shaped; or a planner, one of ours
-            with other parameters (`SpendAsYouGo`, `Uniform`, `Shaped`) or one of your own.
+        method: fedavg, dp-fedavg, idp-fedavg, adaptive-clipping, spend-as-you-go, optimal or shaped; or a planner, one
+            of ours with other parameters (`SpendAsYouGo`, `Optimal`, `Uniform`, `Shaped`) or one of your own.
         accountant: rdp; pld (tighter and slower); gaussian (exact, for clients in every round); renyi (one order, which
             follows from a group's budget). The last two also hold where later plans depend on earlier results. An
-            accountant itself serves all groups, as one with the order of budgets of which this plan is only a part.
-        spending_rate: q, the sampling rate in spending rounds.
+            accountant itself serves all groups, as one with the order of budgets of which this plan is only a part. By
+            default gaussian for optimal where everybody is in every round, and rdp else.
+        spending_rate: q, the sampling rate in spending rounds; by default 1 for optimal, and 0.9 else.
         clip_norm: c, the mean of the clients' clip norms.
-        clip_scale: for planners that ask for it, a factor for each round by which clip norms and noise are scaled in
-            the unit of updates: the learning rate λ_t where clip norms are norms of accumulated gradients; else 1.
+        local: what clients do, for planners that ask how large a round's steps are: a `LocalTraining`, or learning
+            rates, for clip norms of gradients; a `Pace` for others. By default the default curve of learning rates.
 
     >>> import nestegg
     >>> strict = nestegg.Group("strict", 34, nestegg.Budget(10.0), saving_rate=0.5, transition=13)
@@ -56,7 +58,9 @@ def plan(
     [2.424, 2.014, 1.967, 1.967]
     """
     how = method_of(method)
-    parameters = parameters_of(how.written, how.planner) if how.is_own and how.planner is not None else {}
+    spending_rate = how.spending_rate if spending_rate is None else spending_rate
+    accountant = how.accountant_at(spending_rate) if accountant is None else accountant
+    parameters = parameters_of(how.written, how.planner) if how.has_parameters and how.planner is not None else {}
     made = planned(
         how,
         groups,
@@ -64,7 +68,7 @@ def plan(
         accountant=accountant,
         spending_rate=spending_rate,
         clip_norm=clip_norm,
-        clip_scale=clip_scale,
+        local=local,
     )
     composition = how.planner.composition if isinstance(how.planner, SpendAsYouGo) else made.composition
     made = replace(made, composition=composition, parameters=parameters)
@@ -81,7 +85,7 @@ def planned(
     accountant: str | Accountant[Any],
     spending_rate: float,
     clip_norm: float,
-    clip_scale: Sequence[float] | None = None,
+    local: Pace | Local | Sequence[float] | None = None,
 ) -> Plan:
     """Plan by a method with its planner; what the plan says of the planner's parameters is up to the caller."""
     accounting_of(accountant)
@@ -97,7 +101,7 @@ def planned(
         spending_rate=spending_rate,
         accountants=tuple(planning_accountants(accountant, members, rounds, spending_rate)) if how.is_private else (),
         clip_norm=float(clip_norm) if how.is_private else np.inf,
-        clip_scale=_scale(clip_scale, rounds),
+        pace=pace_of(local, rounds),
     )
     made = _assembled(how, setting, accountant, _schedule(how, setting))
     rows = (replace(row, group=group) for row, group in zip(made.groups, members, strict=True))
@@ -151,12 +155,3 @@ def _assembled(how: Method, setting: Setting, accountant: str | Accountant[Any],
         groups=rows,
     )
 
-
-def _scale(clip_scale: Sequence[float] | None, rounds: int) -> tuple[float, ...]:
-    if clip_scale is None:
-        return (1.0,) * rounds
-    if len(clip_scale) != rounds:
-        raise InputError(
-            f"clip_scale has {len(clip_scale)} numbers; there must be one for each of the {rounds} rounds."
-        )
-    return tuple(positive("clip_scale", factor) for factor in clip_scale)

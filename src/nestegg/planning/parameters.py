@@ -11,7 +11,6 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from nestegg.checks import suggestion
 from nestegg.errors import InputError, reason
-from nestegg.named import is_named
 from nestegg.planning.planners import Planner
 
 
@@ -29,9 +28,9 @@ def parameters_of(name: str, planner: Planner) -> dict[str, Any]:
     return known
 
 
-def check_parameters(source: str, method: str, parameters: Mapping[str, Any]) -> None:
+def check_parameters(source: str, method: str, parameters: Mapping[str, Any], *, has_any: bool) -> None:
     """Refuse parameters that are none, or that belong to a method of ours, whose rows say everything."""
-    if not is_named(method):
+    if not has_any:
         if parameters:
             raise InputError(f"{source}.parameters must be empty where {source}.method = {method!r}.")
         return

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from nestegg.accounting import Array, Charge, merged
-from nestegg.named import is_named
 from nestegg.planning.budget import Group
 from nestegg.planning.registry import Method, known_method
 
@@ -64,7 +63,7 @@ class Plan:
         orders: the grid of Rényi orders behind the numbers; empty where there is none, and for renyi where every
             group has the order that follows from its budget.
         groups: a row a group.
-        parameters: of a planner that is not ours, as JSON values.
+        parameters: of the planner, as JSON values, where rows and composition do not say all of them.
     """
 
     method: str
@@ -176,7 +175,7 @@ class Plan:
             "clip_norm": finite_or_none(self.clip_norm),
             "orders": list(self.orders),
             "groups": [_group_to_dict(row) for row in self.groups],
-            **({"parameters": dict(self.parameters)} if is_named(self.method) else {}),
+            **({"parameters": dict(self.parameters)} if self.about.has_parameters else {}),
         }
 
 

@@ -51,7 +51,7 @@ class _PlanRecord(Section):
     mean_sampling_rate: list[float]
     round_noise_multiplier: list[float]
     groups: list[_GroupRecord]
-    parameters: dict[str, Any] = Field(default_factory=dict)  # of a planner that is not ours
+    parameters: dict[str, Any] = Field(default_factory=dict)
     digest: str
     note: str | None = None  # on the run it is for, not on the plan
     exposure: list[Any] = Field(default_factory=list)  # what `nestegg plan --json` finds about a plan, no part of it
@@ -100,8 +100,8 @@ def parse_plan(text: str, source: str) -> Plan:
 
 
 def _to_plan(record: _PlanRecord, source: str) -> Plan:
-    known_method(f"{source}: method", record.method)
-    check_parameters(source, record.method, record.parameters)
+    has_any = known_method(f"{source}: method", record.method).has_parameters
+    check_parameters(source, record.method, record.parameters, has_any=has_any)
     one_of(f"{source}: composition", record.composition, COMPOSITIONS)
     one_of(f"{source}: accountant", record.accountant, ACCOUNTANTS)
     check_orders(f"{source}: orders", record.accountant, record.orders)

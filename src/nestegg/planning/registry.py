@@ -10,7 +10,7 @@ from nestegg.checks import suggestion
 from nestegg.errors import InputError
 from nestegg.named import is_named, load_object
 from nestegg.planning.parameters import planner_with
-from nestegg.planning.planners import NoNoise, Planner, Shaped, SpendAsYouGo, Uniform
+from nestegg.planning.planners import NoNoise, Optimal, Planner, Shaped, SpendAsYouGo, Uniform
 
 # Okabe and Ito's colours, which the colour-blind tell apart too; a method and its variants share theirs.
 _GREY, _SKY, _VERMILION, _BLUE, _GREEN = "#7F7F7F", "#56B4E9", "#D55E00", "#0072B2", "#009E73"
@@ -34,6 +34,7 @@ class Method:
         is_private: whether there is noise at all.
         changes: what else it changes in [privacy], as variants in comparisons do.
         individual: of a variant in which everybody has the smallest budget, the one in which all have their own.
+        spending_rate: q where none is given.
     """
 
     name: str
@@ -47,6 +48,17 @@ class Method:
     is_private: bool = True
     changes: Mapping[str, Any] = field(default_factory=dict)
     individual: str | None = None
+    spending_rate: float = 0.9
+
+    def accountant_at(self, spending_rate: float) -> str:
+        """The accountant where none is given: exact where the planner has everybody in every round."""
+        everybody = self.spending_rate == spending_rate == 1.0 and not getattr(self.planner, "spare", 0.0)
+        return "gaussian" if everybody else "rdp"
+
+    @property
+    def has_parameters(self) -> bool:
+        """Whether plans say how its planner was set; of others of ours the rows, or the composition, say it."""
+        return self.is_own or self.written == "optimal"
 
     @property
     def is_own(self) -> bool:
@@ -70,6 +82,7 @@ def _by_pld(method: Method, label: str, colour: str) -> Method:
     return replace(method, name=f"{method.name}-pld", label=label, colour=colour, changes=changes)
 
 
+_OPTIMAL = _ours("optimal", Optimal(), "Optimal", _BLACK, rates="own", spending_rate=1.0)
 _IDP = _ours("idp-fedavg", Uniform(), "IDP-FedAvg", _VERMILION)
 _SAVING = _ours("spend-as-you-go", SpendAsYouGo(), "Spend-as-you-go", _GREEN, rates="saving")
 _PAPER = replace(
@@ -96,12 +109,13 @@ COMPARED: Mapping[str, Method] = {
         *(_PAPER, _EXACT, _EXACT_PLD),
         *map(_at_smallest, (_PAPER, _EXACT, _EXACT_PLD)),
         _ours("shaped", Shaped(), "Shaped", _ORANGE),
+        _OPTIMAL,
     )
 }
 # By the names that configurations and plan files know.
 METHODS: Mapping[str, Method] = {name: method for name, method in COMPARED.items() if name == method.written}
 # What `nestegg plan --compare` plans side by side: uniform spending first.
-RIVALS = ("idp-fedavg", "paper", "exact")
+RIVALS = ("idp-fedavg", "paper", "exact", "optimal")
 
 
 def known_method(source: str, name: str, among: Mapping[str, Method] = METHODS) -> Method:

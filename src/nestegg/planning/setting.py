@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from nestegg.accounting import Accountant, Array
 from nestegg.errors import InputError
 from nestegg.planning.budget import Group
+from nestegg.planning.curves import Pace
 from nestegg.planning.schedule import Schedule, calibrated, in_batches, stitched, with_noise
 
 MAX_RATIO = 1e4
@@ -27,8 +28,7 @@ class Setting:
         spending_rate: q.
         accountants: for each group the one by which its spending counts.
         clip_norm: c, the mean of the clients' clip norms.
-        clip_scale: a factor for each round by which clip norms and noise are scaled in the unit of updates: the
-            learning rate λ_t where clip norms are norms of accumulated gradients, 1 where they are norms of updates.
+        pace: learning rates of all rounds, and the unit of clip norms, from which follows how much noise a round adds.
     """
 
     groups: tuple[Group, ...]
@@ -36,7 +36,15 @@ class Setting:
     spending_rate: float
     accountants: tuple[Accountant[Any], ...]
     clip_norm: float
-    clip_scale: tuple[float, ...]
+    pace: Pace
+
+    @property
+    def clip_scale(self) -> tuple[float, ...]:
+        """A factor for each round by which clip norms and noise are scaled in the unit of updates.
+
+        It is the learning rate λ_t where clip norms are norms of accumulated gradients, 1 where of updates.
+        """
+        return self.pace.clip_scale
 
     @property
     def shape(self) -> tuple[int, int]:

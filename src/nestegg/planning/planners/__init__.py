@@ -5,9 +5,10 @@ norms c_n^t, is the same for all planners and made in `methods`.
 """
 
 from nestegg.planning.planners.no_noise import NoNoise
+from nestegg.planning.planners.optimal import Optimal
 from nestegg.planning.planners.rest import Each, Planner, Rest
 from nestegg.planning.planners.shaped import SHAPES, Shaped
 from nestegg.planning.planners.spend_as_you_go import COMPOSITIONS, SpendAsYouGo
 from nestegg.planning.planners.uniform import Uniform
 
-__all__ = ["COMPOSITIONS", "SHAPES", "Each", "NoNoise", "Planner", "Rest", "Shaped", "SpendAsYouGo", "Uniform"]
+__all__ = ["COMPOSITIONS", "SHAPES", "Each", "NoNoise", "Optimal", "Planner", "Rest", "Shaped", "SpendAsYouGo", "Uniform"]
