@@ -14,6 +14,7 @@ from nestegg.errors import BudgetError, InputError
 from nestegg.ledger.accounts import Account
 from nestegg.ledger.database import Database
 from nestegg.ledger.history import RunState
+from nestegg.ledger.holders import names_by_place
 from nestegg.ledger.log import append, load_stored_plan
 from nestegg.ledger.members import Members
 from nestegg.ledger.run_entries import charge_round, check_descent, check_own, enter_plan, recover
@@ -94,6 +95,23 @@ class RunBooks:
             name = members.state.name
             raise InputError(f"run {name!r} has reserved no round: who has withdrawn is asked after that.")
         return members.places_left()
+
+    def gone(self) -> dict[int, str]:
+        """The members that have withdrawn by now, place and name: their data may be deleted, and nobody asks for it.
+
+        It says nothing about the next round; see `withdrawn`.
+
+        Raises:
+            InputError: the run is of a ledger of version 1, which kept no places.
+        """
+        places = self._now().places_left()
+        names = self.members() if places else ()
+        return {place: names[place] for place in sorted(places)}
+
+    def members(self) -> tuple[str, ...]:
+        """The names of all members, by place."""
+        with self._database.reading() as connection:
+            return tuple(names_by_place(connection, self.state.number))
 
     def reserve(self, round_: int) -> str:
         """Charge a round of `plan` to everybody in the run, durably; returns the claim with which to release it.
