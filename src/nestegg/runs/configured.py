@@ -14,6 +14,7 @@ from torch import Tensor
 from nestegg.checks import one_of, whole
 from nestegg.configuration.config import Config, changed, is_own
 from nestegg.configuration.description import Description, of_config
+from nestegg.configuration.limits import check_undivided
 from nestegg.configuration.own import OwnClients, load_data, load_loss
 from nestegg.configuration.participants import make_participants, make_plan
 from nestegg.data import Dataset, partition, thinned, without
@@ -96,6 +97,8 @@ class Simulation:
 def new_simulation(config: Config, run: str) -> tuple[Simulation, Description]:
     """Plan by a configuration, and return what trains by it and what describes it, under a name in the ledger."""
     data = load_data(config)
+    if isinstance(data, OwnClients):
+        check_undivided(config.federation)
     roster = make_participants(config, data.source.names if isinstance(data, OwnClients) else ())
     plan = make_plan(config, roster.groups)
     config = changed(resolved(config, plan), "ledger", run=run)
