@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from nestegg import Budget, Charge, Group, InputError, plan
+import nestegg
+from nestegg import (
+    Budget,
+    Charge,
+    Group,
+    InputError,
+    LocalTraining,
+    Plan,
+    Schedule,
+    Setting,
+    StoppedError,
+    load_plan,
+    plan,
+)
 from nestegg.accounting import RdpAccountant, compose
+from nestegg.configuration.config import load_config
 from nestegg.flower.terms import Terms
 from nestegg.ledger import Ledger
-from nestegg.planning import Standing, check_plan, replanned
-from tests.planning.schedules import STEPS, made_by, own
+from nestegg.planning import GroupPlan, Standing, check_plan, replanned
+from nestegg.runs import replan_run, start_run
+from nestegg.training import RoundReport
+from tests.callbacks import EachRound
+from tests.own_federation import ROUNDS, make_federation, make_plan
+from tests.planning.schedules import GROUPS, STEPS, made_by, own, small
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -79,3 +98,48 @@ def test_flowers_terms_take_it() -> None:
     terms = Terms("monday", made, "flat", 0, (0.5,) * made.rounds)
     assert Terms.parse(terms.text).digest == terms.digest
     assert terms.order("open", 3).clip_norm == pytest.approx(0.5 * made.groups[1].clip_norm[2])
+
+
+@dataclass(frozen=True)
+class AsLarge:
+    """Noise in proportion to the learning rate, so that in the unit of updates its square is."""
+
+    def schedule(self, setting: Setting) -> Schedule:
+        return setting.calibrated(setting.spending_rate, setting.clip_scale)
+
+    def rest(self, after: int, row: GroupPlan) -> AsLarge:
+        return self
+
+
+def assert_goes_on(new: Plan, old: Plan, after: int = 0) -> None:
+    """Where nothing was lost, what is planned anew is what was planned."""
+    for one, other in zip(new.groups, old.groups, strict=True):
+        assert one.noise_multiplier == pytest.approx(other.noise_multiplier[after:], rel=1e-6)
+
+
+def test_a_planner_knows_the_unit_of_clip_norms_of_what_is_left() -> None:
+    scale = [0.4, 0.3, 0.2, 0.1]
+    made = plan(GROUPS, 4, method=AsLarge(), clip_scale=scale)
+    assert_goes_on(made.replan(2, clip_scale=scale), made, 2)
+    standings = {row.group.name: [Standing("here", row.group.budget, row.charges(2))] for row in made.groups}
+    assert_goes_on(replanned(made, 2, standings, scale), made)
+    with pytest.raises(InputError, match="clip_scale has 1 numbers; there must be one for each of the 2 rounds"):
+        made.replan(2, clip_scale=scale[:3])
+
+
+def stop(report: RoundReport) -> None:
+    raise KeyboardInterrupt
+
+
+def test_runs_tell_the_planner_their_learning_rates_again(tmp_path: Path) -> None:
+    method = f"{__name__}:AsLarge"
+    with pytest.raises(StoppedError):
+        start_run(load_config(small(tmp_path, method)), tmp_path / "configured", callbacks=[EachRound(stop)])
+    rates = LocalTraining().rates(ROUNDS)
+    own = make_federation(make_plan(method=AsLarge(), clip_scale=rates), epochs=1)
+    with pytest.raises(StoppedError):
+        nestegg.run(own, tmp_path / "python", callbacks=[EachRound(stop)])
+    for name in ("configured", "python"):
+        made = load_plan(tmp_path / name / "plan.json")
+        assert made.groups[0].noise_multiplier[0] > 2 * made.groups[0].noise_multiplier[-1]
+        assert_goes_on(replan_run(tmp_path / name), made)

@@ -184,11 +184,17 @@ class RunBooks:
         self._adopt(kept)
         return said
 
-    def replan(self, acceptable: Callable[[Plan], None] = lambda plan: None) -> Plan:
+    def replan(
+        self,
+        acceptable: Callable[[Plan], None] = lambda plan: None,
+        *,
+        clip_scale: Sequence[float] | None = None,
+    ) -> Plan:
         """Plan the rounds that are left anew, from what everybody has spent here and elsewhere, and put it in force.
 
         Args:
             acceptable: raises if the run cannot go on by a plan.
+            clip_scale: of all rounds of the plan, for planners that ask for it: 1 where nobody knows it.
         """
         for _ in range(_TRIES):
             with self._database.reading() as connection:
@@ -199,7 +205,7 @@ class RunBooks:
                 if state.plan != self.plan.digest:
                     raise InputError(f"run {state.name!r} was planned anew meanwhile: it must be opened again.")
                 standings = self._members.standings(connection)
-            plan = replanned(self.plan, after, standings)  # others go on meanwhile
+            plan = replanned(self.plan, after, standings, clip_scale)  # others go on meanwhile
             acceptable(plan)
             if self._put_in_force(plan, after):
                 return plan

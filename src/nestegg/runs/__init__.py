@@ -113,7 +113,7 @@ def replan_run(folder: Path) -> Plan:
 
         if books.plan.about.is_own and (folder / CONFIG).is_file():  # whose planner may lie beside the configuration
             load_object("plan.method", books.plan.method, load_config(folder / CONFIG).code)
-        made = books.replan(acceptable)
+        made = books.replan(acceptable, clip_scale=run.about.clip_scale)
         run.put_in_force(made)
         say(books.conditions())
         return made
