@@ -59,7 +59,9 @@ def test_an_index_is_private_made_once_and_anew_when_something_changed(tmp_path:
     assert read(path).load("eve")[0].tolist() == [[9.5, 8.0]]  # seen by the footer alone
 
 
-@pytest.mark.parametrize("part", ["index.json", "inputs.npy", "targets.npy", "ends.npy", "names.npy", "name-ends.npy"])
+@pytest.mark.parametrize(
+    "part", ["index.json", "inputs.npy", "targets.npy", "ends.npy", "names.npy", "name-ends.npy", "digests.npy"]
+)
 @pytest.mark.parametrize("how", ["short", "absent", "nonsense", "of another"])
 def test_a_damaged_index_is_made_anew(part: str, how: str, tmp_path: Path) -> None:
     path = write(tmp_path / "people.parquet", PEOPLE)

@@ -86,7 +86,7 @@ def make_plan(config: Config, groups: Sequence[Group] | None = None) -> Plan:
         accountant=privacy.accountant,
         spending_rate=privacy.spending_rate,
         clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
-        clip_scale=_clip_scale(config),
+        clip_scale=clip_scale_of(config),
     )
 
 
@@ -131,8 +131,8 @@ def with_method(config: Config, name: str) -> Config:
     return config.model_copy(update={"privacy": privacy.model_construct({*given, *update}, **dict(privacy))})
 
 
-def _clip_scale(config: Config) -> list[float] | None:
-    """λ_t of every round where clip norms are norms of accumulated gradients."""
+def clip_scale_of(config: Config) -> list[float] | None:
+    """Return λ_t of every round where clip norms are norms of accumulated gradients."""
     training = config.training
     if config.privacy.clip_unit != "gradient":
         return None

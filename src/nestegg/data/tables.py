@@ -82,9 +82,11 @@ class TableSource:
         sizes: samples of each.
     """
 
-    def __init__(self, names: Names, ends: Positions, inputs: Rows, targets: Rows) -> None:
+    def __init__(
+        self, names: Names, ends: Positions, inputs: Rows, targets: Rows, digests: NDArray[np.uint8] | None = None
+    ) -> None:
         self.names, self.sizes = names, np.diff(ends, prepend=0)
-        self._ends, self._inputs, self._targets = ends, inputs, targets
+        self._ends, self._inputs, self._targets, self._digests = ends, inputs, targets, digests
 
     def load(self, name: str) -> tuple[Tensor, Tensor]:
         """Return a client's inputs and targets, in the order of its rows in the table."""
@@ -110,6 +112,46 @@ class TableSource:
         for part in (self.names.text, self.names.ends, self._ends):
             digest.update(raw(part))
         return digest.digest()
+
+    def fingerprints(self) -> list[bytes] | None:
+        """Return a digest of each client's rows; None where an index was made before there were such."""
+        return None if self._digests is None else [one.tobytes() for one in self._digests]
+
+
+class ClientDigests:
+    """Digests of each client's rows, of batches of rows that are sorted by client and may cut through them.
+
+    Example:
+        >>> digests = ClientDigests(np.array([1, 3]))
+        >>> digests.add(np.eye(2), np.array([7, 8]))
+        >>> digests.add(np.eye(1, 2), np.array([9]))
+        >>> digests.done().shape
+        (2, 16)
+    """
+
+    def __init__(self, ends: Positions) -> None:
+        self._ends, self._row, self._done = ends.tolist(), 0, bytearray()
+        self._parts = hashlib.sha256(), hashlib.sha256()
+
+    def add(self, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
+        """Add the next rows."""
+        both = [raw(part) for part in (inputs, targets)]
+        widths = [len(part) // max(len(targets), 1) for part in both]
+        begin, first = 0, self._row
+        while begin < len(targets):
+            end = min(self._ends[len(self._done) // 16] - first, len(targets))
+            for digest, part, width in zip(self._parts, both, widths, strict=True):
+                digest.update(part[begin * width : end * width])
+            if first + end == self._ends[len(self._done) // 16]:
+                joint = b"".join(digest.digest() for digest in self._parts)
+                self._done += hashlib.sha256(joint).digest()[:16]
+                self._parts = hashlib.sha256(), hashlib.sha256()
+            begin = end
+        self._row += len(targets)
+
+    def done(self) -> NDArray[np.uint8]:
+        """Return a row for each client, once all rows were added."""
+        return np.frombuffer(bytes(self._done), np.uint8).reshape(-1, 16)
 
 
 def raw(array: NDArray[Any]) -> memoryview:

@@ -14,6 +14,7 @@ from nestegg.errors import BudgetError, InputError
 from nestegg.ledger.accounts import Account
 from nestegg.ledger.database import Database
 from nestegg.ledger.history import RunState
+from nestegg.ledger.holders import names_by_place
 from nestegg.ledger.log import append, load_stored_plan
 from nestegg.ledger.members import Members
 from nestegg.ledger.run_entries import charge_round, check_descent, check_own, enter_plan, recover
@@ -95,6 +96,23 @@ class RunBooks:
             raise InputError(f"run {name!r} has reserved no round: who has withdrawn is asked after that.")
         return members.places_left()
 
+    def gone(self) -> dict[int, str]:
+        """The members that have withdrawn by now, place and name: their data may be deleted, and nobody asks for it.
+
+        It says nothing about the next round; see `withdrawn`.
+
+        Raises:
+            InputError: the run is of a ledger of version 1, which kept no places.
+        """
+        places = self._now().places_left()
+        names = self.members() if places else ()
+        return {place: names[place] for place in sorted(places)}
+
+    def members(self) -> tuple[str, ...]:
+        """The names of all members, by place."""
+        with self._database.reading() as connection:
+            return tuple(names_by_place(connection, self.state.number))
+
     def reserve(self, round_: int) -> str:
         """Charge a round of `plan` to everybody in the run, durably; returns the claim with which to release it.
 
@@ -166,11 +184,17 @@ class RunBooks:
         self._adopt(kept)
         return said
 
-    def replan(self, acceptable: Callable[[Plan], None] = lambda plan: None) -> Plan:
+    def replan(
+        self,
+        acceptable: Callable[[Plan], None] = lambda plan: None,
+        *,
+        clip_scale: Sequence[float] | None = None,
+    ) -> Plan:
         """Plan the rounds that are left anew, from what everybody has spent here and elsewhere, and put it in force.
 
         Args:
             acceptable: raises if the run cannot go on by a plan.
+            clip_scale: of all rounds of the plan, for planners that ask for it: 1 where nobody knows it.
         """
         for _ in range(_TRIES):
             with self._database.reading() as connection:
@@ -181,7 +205,7 @@ class RunBooks:
                 if state.plan != self.plan.digest:
                     raise InputError(f"run {state.name!r} was planned anew meanwhile: it must be opened again.")
                 standings = self._members.standings(connection)
-            plan = replanned(self.plan, after, standings)  # others go on meanwhile
+            plan = replanned(self.plan, after, standings, clip_scale)  # others go on meanwhile
             acceptable(plan)
             if self._put_in_force(plan, after):
                 return plan

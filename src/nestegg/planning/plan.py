@@ -133,16 +133,23 @@ class Plan:
 
         return tuple(verdict.epsilon for verdict in verify(self))
 
-    def replan(self, after: int, lost: dict[str, Sequence[Charge]] | None = None) -> Plan:
+    def replan(
+        self,
+        after: int,
+        lost: dict[str, Sequence[Charge]] | None = None,
+        *,
+        clip_scale: Sequence[float] | None = None,
+    ) -> Plan:
         """A new plan for the rounds after round `after`, from what is really spent by then.
 
         Args:
             after: rounds of this plan that were released (and are paid).
             lost: further charges by group name: a round that had to be paid twice, a run elsewhere.
+            clip_scale: of all rounds of this plan, as `nestegg.plan` was given it; a plan does not keep it.
         """
         from nestegg.planning.replanning import replan
 
-        return replan(self, after, lost or {})
+        return replan(self, after, lost or {}, clip_scale)
 
     def _repr_html_(self) -> str:
         """The plan as notebooks show it: a table."""

@@ -59,6 +59,9 @@ class Clients(Protocol):
     def fingerprint(self) -> Iterable[Tensor | bytes]:
         """Return what changes when anybody's data does; a secret."""
 
+    def fingerprints(self) -> Sequence[bytes] | None:
+        """Return for each client what changes when its data does, in the plan's order, if that can be told; secrets."""
+
 
 class ClientsInMemory:
     """Clients all of whose data is there, as pairs of tensors or datasets; shuffles are keyed by name, if given."""
@@ -109,6 +112,10 @@ class ClientsInMemory:
     def fingerprint(self) -> Iterable[Tensor | bytes]:
         """Return everybody's data."""
         return [part for pair in self.pairs for part in pair]
+
+    def fingerprints(self) -> Sequence[bytes] | None:
+        """Return a digest of each client's data."""
+        return [_digest(() if place in self.empty else pair) for place, pair in enumerate(self.pairs)]
 
 
 class LazyClients:
@@ -173,6 +180,16 @@ class LazyClients:
         except (Exception, SystemExit) as error:  # code of others may do anything
             raise InputError(f"the source of clients gives no fingerprint: {reason(error)}.") from error
         return [said, *(name.encode() for name in self.names)]
+
+    def fingerprints(self) -> Sequence[bytes] | None:
+        """Return what the source says of each client, if it does."""
+        if not hasattr(self.source, "fingerprints"):
+            return None
+        try:
+            said = self.source.fingerprints()
+            return None if said is None else [bytes(said[place]) for place in self.positions.tolist()]
+        except (Exception, SystemExit) as error:  # code of others may do anything
+            raise InputError(f"the source of clients gives no fingerprints: {reason(error)}.") from error
 
     def _load(self, client: int) -> Samples:
         return self._checked(self._raw(client))
@@ -244,6 +261,14 @@ def joined(pairs: Sequence[Samples]) -> tuple[Tensor, Tensor, Integers]:
     full = [pair for pair in pairs if len(pair[1])] or pairs[:1]
     sizes = np.array([len(y) for _, y in pairs], np.int64)
     return torch.cat([x for x, _ in full]), torch.cat([y for _, y in full]), sizes
+
+
+def _digest(pair: Iterable[Tensor]) -> bytes:
+    digest = hashlib.sha256()
+    for part in pair:
+        digest.update(f"{part.dtype} {tuple(part.shape)}\n".encode())
+        digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.digest()
 
 
 def _size(pair: Samples) -> int:

@@ -25,6 +25,8 @@ def as_pair(whose: str, data: Any) -> Samples:
         x, y = (_stacked([item[part] for item in items]) for part in (0, 1))
     if len(x) != len(y):
         raise InputError(f"{whose} has another number of inputs than of labels; there must be as many.")
+    if y.dtype == torch.uint64 and bool((y.view(torch.int64) < 0).any()):
+        raise InputError(f"{whose} has targets of 2^63 or more, which no tensor of whole numbers with a sign holds.")
     return x if x.dtype in (torch.int32, torch.int64) else x.float(), y.float() if y.is_floating_point() else y.long()
 
 
