@@ -6,7 +6,6 @@ import hashlib
 import unicodedata
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from time import perf_counter, thread_time
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from nestegg.errors import InputError
 from nestegg.training.local import Samples
 from nestegg.training.samples import are_labels, as_pair
 from nestegg.training.seeding import seeded
+from nestegg.training.waiting import Moment
 
 Integers = NDArray[np.int64]
 _TRIED = 10  # clients of a source that are asked for the shape of their data
@@ -179,12 +179,12 @@ class LazyClients:
 
     def _raw(self, client: int) -> Samples:
         """A client's data, by the source's spelling of its name; what is drawn for it follows from the name alone."""
-        began, worked = perf_counter(), thread_time()
+        before = Moment.now()
         try:
             with seeded(int(self.keys([client])[0])):
                 return as_pair("a client", self.source.load(self.source.names[int(self.positions[client])]))
         finally:
-            self.waited += perf_counter() - began - (thread_time() - worked)
+            self.waited += before.waited()
 
     def _checked(self, pair: Samples) -> Samples:
         for part, expected in zip(pair, self.zeros, strict=True):
