@@ -23,7 +23,8 @@ class Source(Protocol):
 
     Everything but the names is secret. A source of rows in a table may also have
     `load_rows(positions) -> (inputs, targets, sizes)`, which loads many clients at once, one after the other; it is
-    called from several threads and forked processes.
+    called from several threads and forked processes. `announce_rows(positions)`, if there is one, hears before of
+    clients who will be loaded soon.
 
     Example:
         >>> class Squares:
@@ -105,6 +106,8 @@ class Floats:
         self._source, self.names, self.sizes = source, source.names, source.sizes
         if hasattr(source, "load_rows"):
             self.load_rows = self._load_rows
+        if hasattr(source, "announce_rows"):
+            self.announce_rows = source.announce_rows
 
     def load(self, name: str) -> Any:
         """Return a client's data, its inputs as numbers; what is no pair stays as it is."""
