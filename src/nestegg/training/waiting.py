@@ -13,7 +13,7 @@ from time import perf_counter, thread_time
 from typing import NamedTuple
 
 _TRIAL = 0.5  # seconds of blocks that are watched before it is decided
-_NOTICEABLE = 0.2  # share of the time; below it, new processes gain less than they cost
+_NOTICEABLE = 1 / 3  # share of the time; below it, new processes gain less than they cost
 
 
 class Moment(NamedTuple):
