@@ -24,8 +24,9 @@ class Source(Protocol):
 
     Everything but the names is secret. A source of rows in a table may also have
     `load_rows(positions) -> (inputs, targets, sizes)`, which loads many clients at once, one after the other; it is
-    called from several threads and forked processes. One that also has `fingerprints() -> list of bytes`, in the order
-    of names, each of which changes with that client's data, lets a run go on without the data of those who withdrew.
+    called from several threads and forked processes. `announce_rows(positions)`, if there is one, hears before of
+    clients who will be loaded soon. One that also has `fingerprints() -> list of bytes`, in the order of names, each of
+    which changes with that client's data, lets a run go on without the data of those who withdrew.
 
     Example:
         >>> class Squares:
@@ -117,6 +118,8 @@ class Floats:
             self.load_rows = self._load_rows
         if hasattr(source, "fingerprints"):
             self.fingerprints = source.fingerprints
+        if hasattr(source, "announce_rows"):
+            self.announce_rows = source.announce_rows
 
     def load(self, name: str) -> Any:
         """Return a client's data, its inputs as numbers; what is no pair stays as it is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import weakref
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.data.names import Names
-from nestegg.data.reading import read_runs
+from nestegg.data.reading import announce_runs, read_runs
 
 Positions = NDArray[np.int64]
 
@@ -28,6 +29,9 @@ class Rows(Protocol):
 
     def read(self, starts: Positions, sizes: Positions) -> NDArray[Any]:
         """Return a new array of some runs of rows, one after the other."""
+
+    def announce(self, starts: Positions, sizes: Positions) -> None:
+        """Hear of runs of rows that will be read soon."""
 
 
 class ArrayRows:
@@ -47,6 +51,9 @@ class ArrayRows:
         taken: NDArray[Any] = self._array[np.repeat(starts - befores, sizes) + np.arange(sizes.sum())]
         return taken
 
+    def announce(self, starts: Positions, sizes: Positions) -> None:
+        """Do nothing: they are there."""
+
 
 class FileRows:
     """Rows in a .npy file that is not mapped into memory, so that what was read once takes none.
@@ -61,7 +68,7 @@ class FileRows:
         self.digest = digest
         mapped = np.load(path, mmap_mode="r")  # which also checks that the file is as long as it says
         self.rows, self._shape, self._dtype, self._begin = len(mapped), mapped.shape[1:], mapped.dtype, mapped.offset
-        self._file = os.open(path, os.O_RDONLY)
+        self._file, self._is_cached = os.open(path, os.O_RDONLY), True
         weakref.finalize(self, os.close, self._file)
 
     def read(self, starts: Positions, sizes: Positions) -> NDArray[Any]:
@@ -70,8 +77,15 @@ class FileRows:
         if not rows.size:
             return rows
         width = rows.nbytes // len(rows)
-        read_runs(self._file, self._begin + width * starts, width * sizes, rows.reshape(-1).view(np.uint8))
+        target = rows.reshape(-1).view(np.uint8)
+        self._is_cached = read_runs(self._file, self._begin + width * starts, width * sizes, target)
         return rows
+
+    def announce(self, starts: Positions, sizes: Positions) -> None:
+        """Have the system read rows ahead, unless the last ones were in its memory and these probably are, too."""
+        if not self._is_cached:
+            width = self._dtype.itemsize * math.prod(self._shape)
+            announce_runs(self._file, self._begin + width * starts, width * sizes)
 
 
 class TableSource:
@@ -101,10 +115,14 @@ class TableSource:
             >>> TableSource(names, np.array([1, 3]), inputs, targets).load_rows(np.array([1, 0]))[1:]
             (tensor([8, 9, 7]), array([2, 1]))
         """
-        starts = np.where(positions > 0, self._ends[positions - 1], 0)
-        sizes = self._ends[positions] - starts
+        starts, sizes = self._runs(positions)
         inputs, targets = (torch.from_numpy(rows.read(starts, sizes)) for rows in (self._inputs, self._targets))
         return inputs, targets, sizes
+
+    def announce_rows(self, positions: Positions) -> None:
+        """Hear of clients who will be loaded soon: files are read ahead."""
+        for rows in (self._inputs, self._targets):
+            rows.announce(*self._runs(positions))
 
     def fingerprint(self) -> bytes:
         """Return a digest of everybody's name and rows."""
@@ -116,6 +134,11 @@ class TableSource:
     def fingerprints(self) -> list[bytes] | None:
         """Return a digest of each client's rows; None where an index was made before there were such."""
         return None if self._digests is None else [one.tobytes() for one in self._digests]
+
+    def _runs(self, positions: Positions) -> tuple[Positions, Positions]:
+        """Where the rows of some clients begin, and how many they are."""
+        starts = np.where(positions > 0, self._ends[positions - 1], 0)
+        return starts, self._ends[positions] - starts
 
 
 class ClientDigests:

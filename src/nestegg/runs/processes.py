@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from nestegg.training.workers import keep_memory
+from nestegg.training.memory import keep_memory
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
