@@ -156,7 +156,7 @@ def test_of_two_processes_asked_for_the_same_round_one_trains(tmp_path: Path) ->
     guard_of(tmp_path).enrol(make_terms())
     spawn = multiprocessing.get_context("spawn")
     gate, results = spawn.Event(), spawn.Queue()
-    racers = [spawn.Process(target=_race, args=(tmp_path, gate, results)) for _ in range(3)]
+    racers = [spawn.Process(target=_race, args=(tmp_path, gate, results)) for _ in range(2)]
     for racer in racers:
         racer.start()
     gate.set()
