@@ -17,11 +17,14 @@ from nestegg.audit.findings import FALSE_ALARMS, Finding, Judged, corrected
 from nestegg.audit.replay import replay
 from nestegg.audit.trials import Trials, gather
 from nestegg.errors import InputError, VerificationError
+from nestegg.extras import needs
 from nestegg.planning import Plan, verify
 from nestegg.training import Federation, LocalTraining, Mechanics, Performance
 
 MOST_GROUPS = 8
 FEWEST = 100  # trials of a group that statistics are made of
+_FLOWER = 0.15  # of the time, for Flower
+_BRIEF = 2.0  # seconds, below which only the crafted network and the model are attacked
 PLAN = "plan"
 CAVEAT = (
     "Passing proves nothing: an audit can refute a promise and never confirm it. The promise rests on the proofs, and "
@@ -217,6 +220,8 @@ def _attack_code(attack: _Attack, federation: Federation | None, performance: Pe
         attack.missing.append("a model: there is only a plan, so local training, clipping and engine are the defaults")
     elif not clock.stopped:
         _attack_model(attack, federation)
+    if not clock.stopped:
+        _attack_flower(attack)
     attack.tell("crafted network", clock.passed / clock.seconds)
     tell = lambda share: attack.tell("crafted network", share)  # noqa: E731
     attack.judge(arms.CRAFTED, gather(claims, performance, groups, layers=layers, go_on=clock.until(0.9, tell)))
@@ -237,6 +242,23 @@ def _attack_model(attack: _Attack, federation: Federation) -> None:
         attack.add([failing_clients(one), failing_clients(own.raising_arm(federation, one))])
     tell = lambda share: attack.tell("your model", share)  # noqa: E731
     attack.judge(own.OWN, own.trials_on(one, clock.until(0.35, tell)))
+
+
+def _attack_flower(attack: _Attack) -> None:
+    clock, began = attack.clock, attack.clock.passed / attack.clock.seconds
+
+    def until(share: float) -> Callable[[int], bool]:
+        return clock.until(began + _FLOWER * share, lambda passed: attack.tell("Flower, in this process", passed))
+
+    try:
+        if clock.seconds < _BRIEF:
+            raise InputError(f"an audit of {clock.seconds:g} s has no time for it.")
+        needs("it", "ledger", "flower")
+        from nestegg.audit.flower_arm import flower_findings  # Flower is an extra, and takes seconds to import
+
+        attack.add(flower_findings(attack.claims, attack.groups, until))
+    except InputError as error:
+        attack.missing.append(f"Flower: {error}")
 
 
 def _facts(plan: Plan, federation: Federation | None, attack: _Attack) -> dict[str, Any]:
