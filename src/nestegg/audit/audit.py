@@ -262,7 +262,7 @@ def _attack_runs(attack: _Attack, federation: Federation) -> None:
         needs("a run", *RUNS)
         attack.add(twin_runs(federation))
     except InputError as error:
-        attack.missing.append(f"twin runs: {error}")
+        attack.missing.append(f"twin runs: {str(error).rstrip('.')}")
 
 
 def _attack_flower(attack: _Attack) -> None:
@@ -279,7 +279,7 @@ def _attack_flower(attack: _Attack) -> None:
 
         attack.add(flower_findings(attack.claims, attack.groups, until))
     except InputError as error:
-        attack.missing.append(f"Flower: {error}")
+        attack.missing.append(f"Flower: {str(error).rstrip('.')}")
 
 
 def _facts(plan: Plan, federation: Federation | None, attack: _Attack) -> dict[str, Any]:
