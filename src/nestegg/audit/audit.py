@@ -6,6 +6,7 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,19 @@ from nestegg.audit import arms, own, statistics, tradeoff
 from nestegg.audit.claims import Claims
 from nestegg.audit.exact import exact_attacks, failing_clients
 from nestegg.audit.findings import FALSE_ALARMS, Finding, Judged, corrected
+from nestegg.audit.folder import folder_findings
 from nestegg.audit.replay import replay
 from nestegg.audit.trials import Trials, gather
+from nestegg.audit.twins import twin_runs
 from nestegg.errors import InputError, VerificationError
+from nestegg.extras import RUNS, needs
 from nestegg.planning import Plan, verify
 from nestegg.training import Federation, LocalTraining, Mechanics, Performance
 
 MOST_GROUPS = 8
 FEWEST = 100  # trials of a group that statistics are made of
+_FLOWER = 0.15  # of the time, for Flower
+_BRIEF = 2.0  # seconds, below which only the crafted network and the model are attacked
 PLAN = "plan"
 CAVEAT = (
     "Passing proves nothing: an audit can refute a promise and never confirm it. The promise rests on the proofs, and "
@@ -134,6 +140,7 @@ def audit(
     seconds: float = 60.0,
     groups: Sequence[str] = (),
     clock: Clock | None = None,
+    folder: Path | None = None,
     tell: Callable[[str, float], None] = lambda what, share: None,
 ) -> Audit:
     """Try to refute the promise of a plan, on the code, the model and the engine that carry it out.
@@ -146,6 +153,7 @@ def audit(
         seconds: to spend, about.
         groups: names of those to attack; by default all, or eight of more.
         clock: that somebody else may stop; by default one of so many seconds.
+        folder: of a run by this plan, whose releasable part is attacked, too.
         tell: hears what is done, and which share of the time has passed.
 
     Raises:
@@ -165,6 +173,9 @@ def audit(
             f"{len(plan.groups) - len(attack.groups)} of {len(plan.groups)} groups: the strictest, the loosest and "
             "some drawn at random were attacked, or those asked for"
         )
+    if folder is not None:
+        attack.tell("the run's folder", 0.0)
+        attack.add(folder_findings(folder))
     if _plan_holds(attack, plan):
         engine = federation.engine.name if federation else "dense"
         performance = replace(federation.performance if federation else Performance(), engine=engine)
@@ -226,6 +237,8 @@ def _attack_code(attack: _Attack, federation: Federation | None, performance: Pe
         attack.missing.append("a model of one's own: none was given")
     elif not clock.stopped:
         _attack_model(attack, federation)
+    if not clock.stopped:
+        _attack_flower(attack)
     attack.tell("crafted network", clock.passed / clock.seconds)
     tell = lambda share: attack.tell("crafted network", share)  # noqa: E731
     attack.judge(arms.CRAFTED, gather(claims, performance, groups, layers=layers, go_on=clock.until(0.9, tell)))
@@ -244,8 +257,38 @@ def _attack_model(attack: _Attack, federation: Federation) -> None:
     attack.add(exact_attacks(one))
     if one.failing:
         attack.add([failing_clients(one), failing_clients(own.raising_arm(federation, one))])
+    if clock.seconds < _BRIEF:
+        attack.missing.append(f"twin runs: an audit of {clock.seconds:g} s has no time for them")
+    else:
+        attack.tell("twin runs", clock.passed / clock.seconds)
+        _attack_runs(attack, federation)
     tell = lambda share: attack.tell("your model", share)  # noqa: E731
     attack.judge(own.OWN, own.trials_on(one, clock.until(0.35, tell)))
+
+
+def _attack_runs(attack: _Attack, federation: Federation) -> None:
+    try:
+        needs("a run", *RUNS)
+        attack.add(twin_runs(federation))
+    except InputError as error:
+        attack.missing.append(f"twin runs: {str(error).rstrip('.')}")
+
+
+def _attack_flower(attack: _Attack) -> None:
+    clock, began = attack.clock, attack.clock.passed / attack.clock.seconds
+
+    def until(share: float) -> Callable[[int], bool]:
+        return clock.until(began + _FLOWER * share, lambda passed: attack.tell("Flower, in this process", passed))
+
+    try:
+        needs("it", "ledger", "flower")
+        if clock.seconds < _BRIEF:
+            raise InputError(f"an audit of {clock.seconds:g} s has no time for it.")
+        from nestegg.audit.flower_arm import flower_findings  # Flower is an extra, and takes seconds to import
+
+        attack.add(flower_findings(attack.claims, attack.groups, until))
+    except InputError as error:
+        attack.missing.append(f"Flower: {str(error).rstrip('.')}")
 
 
 def _facts(plan: Plan, federation: Federation | None, attack: _Attack) -> dict[str, Any]:

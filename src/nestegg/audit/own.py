@@ -40,9 +40,9 @@ def own_arm(federation: Federation, claims: Claims, groups: Sequence[int]) -> At
     how = "with data that is no number"
     best, share = None, 0.0
     for scale in _SCALES:
-        data = [_wild(federation, 0, 0.0)] * claims.plan.clients
+        data = [wild(federation, 0, 0.0)] * claims.plan.clients
         for client in (*canaries, *failing):
-            data[client] = _wild(federation, client, scale if client in canaries else np.nan)
+            data[client] = wild(federation, client, scale if client in canaries else np.nan)
         made = _like(federation, nameless(claims.plan), data)
         one = Attacked(OWN, claims, Watched(made), canaries, owner, failing, how)
         if (least := min(reached(one))) > share:
@@ -60,11 +60,11 @@ def raising_arm(federation: Federation, one: Attacked) -> Attacked:
     def raises() -> Any:
         raise RuntimeError("the data of this canary cannot be read")
 
-    nobody = _wild(federation, 0, 0.0)
+    nobody = wild(federation, 0, 0.0)
     names = [f"client-{number}" for number in range(one.claims.plan.clients)]
     data: dict[str, Any] = dict.fromkeys(names, nobody)
     for client in one.canaries:
-        data[names[client]] = _wild(federation, client, 1.0)
+        data[names[client]] = wild(federation, client, 1.0)
     for client in one.failing:
         data[names[client]] = raises
     made = _like(federation, _named(one.claims.plan, names), data)
@@ -122,7 +122,7 @@ def reached(one: Attacked) -> list[float]:
     return lengths
 
 
-def _wild(federation: Federation, client: int, scale: float) -> Samples:
+def wild(federation: Federation, client: int, scale: float) -> Samples:
     """Data of a canary that fits the model: noise of a size, and one of two labels; a scale of 0 is no data."""
     x, y = federation.clients.zeros
     count, generator = _SAMPLES * int(scale != 0.0), torch.Generator().manual_seed(client)
