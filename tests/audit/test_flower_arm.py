@@ -38,7 +38,7 @@ def refutes(one: Finding) -> bool:
     return one.refutes or (one.p is not None and one.p < 1e-8)
 
 
-@pytest.mark.parametrize(("clipping", "colluders"), [("per-layer", 0), ("flat", 3)])
+@pytest.mark.parametrize(("clipping", "colluders"), [("per-layer", 0), pytest.param("flat", 3, marks=pytest.mark.slow)])
 def test_the_code_as_it_is_passes(clipping: str, colluders: int) -> None:
     found = list(findings(clipping=clipping, colluders=colluders))
     assert not [one for one in found if refutes(one)]
@@ -159,7 +159,14 @@ BUGS: dict[Callable[[Patch], None], str] = {
 }
 
 
-@pytest.mark.parametrize("plant", BUGS, ids=lambda plant: plant.__name__)
+SLOW = (halved_share, withdrawn_are_asked, stopping)  # tried by `make test` alone
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [pytest.param(bug, marks=pytest.mark.slow) if bug in SLOW else bug for bug in BUGS],
+    ids=lambda plant: plant.__name__,
+)
 def test_a_planted_bug_is_noticed(plant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     plant(monkeypatch)
     assert any(one.attack == BUGS[plant] and refutes(one) for one in findings())

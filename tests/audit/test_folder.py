@@ -63,6 +63,7 @@ def test_a_run_passes(runs: dict[bool, Path], reproducible: bool) -> None:
     assert {one.arm for one in found} == {"run"}
 
 
+@pytest.mark.slow
 def test_a_run_with_a_learnt_clip_norm_and_one_without_noise_pass(tmp_path: Path) -> None:
     for method in ("adaptive-clipping", "fedavg"):
         nestegg.run(federation(method=method, clip_norm=0.5), tmp_path / method)
@@ -200,9 +201,21 @@ class Tokens(nn.Module):
         return out
 
 
+def tokens() -> Federation:
+    return Federation(small_plan(), Tokens(), [(torch.randint(5, (8, 4)), torch.arange(8) % 2) for _ in range(7)])
+
+
+@pytest.mark.slow
 def test_twin_runs_of_tokens() -> None:
-    data = [(torch.randint(5, (8, 4)), torch.arange(8) % 2) for _ in range(7)]
-    assert not any(one.refutes for one in twin_runs(Federation(small_plan(), Tokens(), data)))
+    assert not any(one.refutes for one in twin_runs(tokens()))
+
+
+def test_tokens_are_always_numbers_so_nobody_is_expected_to_fail_on_them() -> None:
+    made = audit(tokens(), seconds=0.5)
+    assert not made.refutations
+    attacks = [one.finding.attack for one in made.findings if one.finding.arm == "your model"]
+    assert "clients whose data cannot be read" in attacks
+    assert "clients with data that is no number" not in attacks
 
 
 class Fearless(nn.Module):
@@ -218,6 +231,13 @@ class Fearless(nn.Module):
 def test_a_model_on_which_nothing_counts_as_zero_has_no_twins() -> None:
     with pytest.raises(InputError, match="no data of a canary counts as zero"):
         twin_runs(federation(model=Fearless()))
+
+
+def test_runs_of_very_many_clients_are_not_tried() -> None:
+    many = nestegg.plan([Group("all", 10_001, Budget(8.0))], rounds=2)
+    clients = [(torch.ones(1, 4), torch.zeros(1, dtype=torch.long))] * 10_001
+    with pytest.raises(InputError, match="the plan has 10001 clients; runs of up to 10000 are tried"):
+        twin_runs(Federation(many, nn.Sequential(nn.Linear(4, 2)), clients))
 
 
 def labels(task: Task) -> list[Any]:
@@ -252,7 +272,12 @@ def times_of_files(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     "plant",
-    [labels_in_the_summary, samples_in_the_page, said_while_it_runs, times_of_files],
+    [
+        labels_in_the_summary,
+        pytest.param(samples_in_the_page, marks=pytest.mark.slow),
+        pytest.param(said_while_it_runs, marks=pytest.mark.slow),
+        times_of_files,
+    ],
     ids=lambda plant: plant.__name__,
 )
 def test_twin_runs_notice_what_tells_of_data(

@@ -255,8 +255,7 @@ def _attack_model(attack: _Attack, federation: Federation) -> None:
         attack.missing.append(f"your model: {error}")
         return
     attack.add(exact_attacks(one))
-    if one.failing:
-        attack.add([failing_clients(one), failing_clients(own.raising_arm(federation, one))])
+    attack.add(failing_clients(failing) for failing in (one, own.raising_arm(federation, one)) if failing.failing)
     if clock.seconds < _BRIEF:
         attack.missing.append(f"twin runs: an audit of {clock.seconds:g} s has no time for them")
     else:

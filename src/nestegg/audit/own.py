@@ -38,6 +38,8 @@ def own_arm(federation: Federation, claims: Claims, groups: Sequence[int]) -> At
     """
     canaries, owner, failing = cast(claims, groups)
     how = "with data that is no number"
+    if not any(part.is_floating_point() for part in federation.clients.zeros):
+        failing = ()  # whole numbers are always numbers
     best, share = None, 0.0
     for scale in _SCALES:
         data = [wild(federation, 0, 0.0)] * claims.plan.clients
@@ -60,15 +62,15 @@ def raising_arm(federation: Federation, one: Attacked) -> Attacked:
     def raises() -> Any:
         raise RuntimeError("the data of this canary cannot be read")
 
-    nobody = wild(federation, 0, 0.0)
+    nobody, (_, _, failing) = wild(federation, 0, 0.0), cast(one.claims, sorted(set(one.owner)))
     names = [f"client-{number}" for number in range(one.claims.plan.clients)]
     data: dict[str, Any] = dict.fromkeys(names, nobody)
     for client in one.canaries:
         data[names[client]] = wild(federation, client, 1.0)
-    for client in one.failing:
+    for client in failing:
         data[names[client]] = raises
     made = _like(federation, _named(one.claims.plan, names), data)
-    return replace(one, watched=Watched(made), how="whose data cannot be read")
+    return replace(one, watched=Watched(made), failing=failing, how="whose data cannot be read")
 
 
 def trials_on(one: Attacked, go_on: Callable[[int], bool]) -> Trials:

@@ -26,6 +26,7 @@ from nestegg.runs.private import NAME as PRIVATE
 from nestegg.training import Callback, Federation, RoundReport, State
 
 _ROUNDS = 3
+_MOST = 10_000  # clients: a ledger of many more takes its time
 _WORLDS = ((3, 0), (11, 1))  # samples of the client that differs, and its label
 _GROUPS = 8  # that have canaries
 _SEEDS = 1000  # of which one is taken that draws it
@@ -46,8 +47,10 @@ def twin_runs(federation: Federation) -> list[Finding]:
     zero in both: in how much of it there is, and in its labels. Nobody's data is used.
 
     Raises:
-        InputError: no data counts as zero on this model.
+        InputError: no data counts as zero on this model, or there are too many clients for runs in passing.
     """
+    if federation.plan.clients > _MOST:
+        raise InputError(f"the plan has {federation.plan.clients} clients; runs of up to {_MOST} are tried.")
     odd = _odd(federation)
     for world in _WORLDS:
         made = _world(federation, odd, world)
