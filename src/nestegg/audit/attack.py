@@ -1,4 +1,4 @@
-"""The attack, arm after arm: the plan, the crafted network, the user's model, Flower; findings are kept as they come."""
+"""The attack, arm after arm: plan, crafted network, the user's model, Flower; findings are kept as they come."""
 
 from __future__ import annotations
 
