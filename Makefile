@@ -88,6 +88,7 @@ bench: $(VENV)/full
 soak: $(VENV)/full
 	@$(BIN)/python -m bench.soak --kills 1000
 	@$(BIN)/python -m bench.soak --kills 100 --postgresql
+	@NESTEGG_LEDGER_TRIES=200 $(BIN)/pytest -q tests/ledger/test_state_machine.py
 	@$(BIN)/python -m bench.ledger
 	@$(BIN)/python -m bench.sources
 	@$(BIN)/python -m bench.aarch64

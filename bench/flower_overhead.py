@@ -21,9 +21,9 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp.strategy import FedAvg
 
-from bench.grid import ProcessGrid
 from nestegg import Budget, Group, plan
 from nestegg.flower import PlannedStrategy, wire
+from nestegg.flower.in_process import ProcessGrid
 
 CLIENTS, SIZE, ROUNDS = 1000, 1_600_000, 3
 
@@ -32,6 +32,7 @@ class Instant(ProcessGrid):
     """Nodes that answer at once."""
 
     def __init__(self, update: RecordDict | None) -> None:
+        super().__init__()
         self.update, self.seconds = update, 0.0
         self._replies: dict[str, Message] = {}
 

@@ -1,22 +1,20 @@
-"""A Flower grid in one process: nodes that run a real ClientApp, and whatever can go wrong on the way."""
+"""Models, plans, accounts and apps for Flower in one process."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
-from bench.grid import ProcessGrid
-from flwr.app import Array, ArrayRecord, Context, Error, Message, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.proto.node_pb2 import NodeInfo
 
 from nestegg import Budget, Group, Plan, plan
 from nestegg.flower.guard import OwnAccount
+from nestegg.flower.in_process import identify
 from nestegg.flower.mod import AccountOf, private_client_app
 
-Fault = Callable[[int, Message, Message], list[Message]]
+identify()  # tests make messages of their own
 
 BUDGETS = {number: (2.0, 2.0, 5.0, 5.0, 10.0, 10.0)[number] for number in range(6)}
 STEP = 0.5  # by which every client of these tests moves every weight
@@ -71,51 +69,3 @@ def client_app(folder: Path, train: Callable[[ArrayRecord], ArrayRecord] = moved
         return Message(RecordDict({"arrays": arrays}), reply_to=message)
 
     return app
-
-
-class LocalGrid(ProcessGrid):
-    """Nodes 100, 101, … with partitions 0, 1, …; `fault` turns a question and its answer into what arrives."""
-
-    def __init__(self, app: ClientApp, nodes: int, keys: bool = True, fault: Fault | None = None) -> None:
-        self.app, self.keys, self.fault = app, keys, fault
-        self.online = {100 + number: number for number in range(nodes)}
-        self.asked: list[Message] = []
-        self._replies: dict[str, list[Message]] = {}
-
-    def get_node_ids(self) -> list[int]:
-        return list(self.online)
-
-    def get_nodes(self) -> list[NodeInfo]:
-        return [
-            NodeInfo(node_id=node, public_key=b"public key of %d" % number if self.keys else b"")
-            for node, number in self.online.items()
-        ]
-
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        numbers = []
-        for message in messages:
-            message.metadata.__dict__["_message_id"] = number = str(uuid4())
-            numbers.append(number)
-            self.asked.append(message)
-            self._replies[number] = self._answers(message)
-        return numbers
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [reply for number in message_ids for reply in self._replies.pop(number, [])]
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        return self.pull_messages(self.push_messages(messages))
-
-    def _answers(self, message: Message) -> list[Message]:
-        partition = self.online[message.metadata.dst_node_id]
-        config: dict[str, bool | float | int | str] = {"partition-id": partition, "num-partitions": len(self.online)}
-        context = Context(1, message.metadata.dst_node_id, config, RecordDict(), {})
-        question = Message(
-            RecordDict(dict(message.content.items())), message.metadata.dst_node_id, message.metadata.message_type
-        )
-        question.metadata.__dict__["_message_id"] = message.metadata.message_id
-        try:
-            reply = self.app(question, context)
-        except Exception as error:
-            reply = Message(Error(2, str(error)), reply_to=question)
-        return [reply] if self.fault is None else self.fault(partition, message, reply)

@@ -46,14 +46,14 @@ class Server:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop()
+        self.stop("immediate")  # else it writes every database to disk first, for minutes, and all of it is thrown away
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''"
         self._call("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
 
-    def stop(self, mode: str = "fast") -> None:
+    def stop(self, mode: str) -> None:
         subprocess.run(
             [self.binaries / "pg_ctl", "-D", "data", "-w", "-m", mode, "stop"],
             cwd=self.folder,

@@ -268,6 +268,10 @@ def test_a_parquet_file_of_clients(run: Run, tmp_path: Path) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["final_accuracy"] > 95.0
     assert set(load_file(tmp_path / "run" / "model.safetensors")) == {"1.weight", "1.bias"}
+    written = tmp_path / "run" / "config.toml"  # with all defaults, and nothing that would be refused
+    assert run("run", written, "--out", tmp_path / "again").code == 0
+    written.write_text(written.read_text().replace("[federation]", '[federation]\npartition = "dirichlet"'))
+    (tmp_path / "run" / "summary.json").unlink()  # an older version wrote it, and such a run goes on
     moved = shutil.move(file, tmp_path / "elsewhere.toml")
     assert run("run", "--resume", tmp_path / "run").code == 0  # paths in the folder are absolute
     assert json.loads(run("plan", moved, "--json").out)["clients"] == 6
@@ -294,6 +298,7 @@ def test_parquet_files_that_do_not_fit(run: Run, tmp_path: Path) -> None:
             ('client_column = "user"', 'client_column = "user"\nsamples_per_client = 3'),
             "samples_per_client is for data",
         ),
+        (('client_column = "user"', 'client_column = "user"\npartition = "dirichlet"'), "partition is for data"),
     ):
         refused = run("run", parquet_config(tmp_path, change), "--out", tmp_path / "run")
         assert refused.code == 2
@@ -348,6 +353,11 @@ MISTAKES = [
     (("MODULE:clients", "MODULE:whole"), "federation.clients is missing"),
     (('MODULE:clients"', 'MODULE:whole"\nclasses = 5'), "federation.classes = 5 must be that of the dataset, 2."),
     (('clients"', 'clients"\nsamples_per_client = 2'), "samples_per_client is for data that is divided"),
+    (
+        ('clients"', 'clients"\npartition = "iid"'),
+        "federation.partition is for data that is divided among clients; here",
+    ),
+    (('clients"', 'clients"\ndirichlet = 0.1'), "federation.dirichlet is for data that is divided among clients; here"),
     (("MODULE:model", "MODULE:broken"), "model.name = 'MODULE:broken' raised LookupError: no such table."),
     (("MODULE:model", "MODULE:nothing"), "model.name = 'MODULE:nothing' returned a dict; it must return a torch mod"),
     (('[model]\nname = "MODULE:model"', '[model]\nname = "MODULE:tall"'), "model cannot take inputs of shape (3,)"),

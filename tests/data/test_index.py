@@ -20,7 +20,10 @@ import nestegg.data.arrow
 import nestegg.data.grouping
 import nestegg.data.index
 import nestegg.data.parquet
+import nestegg.data.tables
 from nestegg import InputError
+from nestegg.data.reading import read_runs
+from nestegg.data.sources import Floats
 from tests.data.test_tables import PEOPLE, as_columns, content, frame, naive, read, write
 
 
@@ -59,7 +62,9 @@ def test_an_index_is_private_made_once_and_anew_when_something_changed(tmp_path:
     assert read(path).load("eve")[0].tolist() == [[9.5, 8.0]]  # seen by the footer alone
 
 
-@pytest.mark.parametrize("part", ["index.json", "inputs.npy", "targets.npy", "ends.npy", "names.npy", "name-ends.npy"])
+@pytest.mark.parametrize(
+    "part", ["index.json", "inputs.npy", "targets.npy", "ends.npy", "names.npy", "name-ends.npy", "digests.npy"]
+)
 @pytest.mark.parametrize("how", ["short", "absent", "nonsense", "of another"])
 def test_a_damaged_index_is_made_anew(part: str, how: str, tmp_path: Path) -> None:
     path = write(tmp_path / "people.parquet", PEOPLE)
@@ -218,3 +223,27 @@ def test_forked_processes_and_threads_share_an_index(tmp_path: Path) -> None:
         thread.join()
     assert wrong == []
     assert ended(child) == 0
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_rows_are_announced_unless_they_are_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cached: bool
+) -> None:
+    source = Floats(read(write(tmp_path / "people.parquet", PEOPLE)))
+    announced: list[bytes] = []
+
+    def noted(file: int, offset: int, length: int, advice: int) -> None:
+        announced.append(os.pread(file, length, offset))
+        raise OSError("a file system that takes no advice")
+
+    def reading(*arguments: Any) -> bool:
+        read_runs(*arguments)
+        return is_cached
+
+    monkeypatch.setattr(nestegg.data.tables, "read_runs", reading)
+    monkeypatch.setattr(os, "posix_fadvise", noted, raising=False)
+    source.load_rows(np.array([0]))
+    announced.clear()
+    source.announce_rows(np.array([1, 0]))
+    expected = [part.numpy().tobytes() for part in source.load_rows(np.array([1, 0]))[:2]]
+    assert b"".join(announced) == (b"" if is_cached else b"".join(expected))

@@ -40,7 +40,8 @@ def test_blocks_are_made_anew_and_the_words_around_them_stay(tmp_path: Path, cel
     assert head == "# Mine\n<!-- rules -->\n" + "\n\n".join(RULES) + "\n<!-- /rules -->\n\nBefore it.\n\n"
     assert made == f"![{outcome.experiment.question}](images/results/table-cifar10.svg)\n\n{markdown(outcome)}".strip()
     assert tail == "\n\nAfter it.\n"
-    assert refreshed(text, [outcome]) == text
+    assert refreshed(text, [outcome], {"table-cifar10"}) == text
+    assert "![" not in refreshed(text, [outcome], ())
     assert (tmp_path / PICTURES / "table-cifar10.svg").read_text().startswith("<svg")
 
 
@@ -56,4 +57,4 @@ def test_blocks_are_made_anew_and_the_words_around_them_stay(tmp_path: Path, cel
 def test_a_page_without_one_place_for_an_outcome_is_refused(block: str, tmp_path: Path, cell: Cell) -> None:
     outcome = outcome_with("table-cifar10", tmp_path, cell, {})
     with pytest.raises(InputError, match="one block for table-cifar10"):
-        refreshed(RULE_BLOCK + block, [outcome])
+        refreshed(RULE_BLOCK + block, [outcome], ())

@@ -25,10 +25,9 @@ CELLS = sorted((ROOT / "results" / "cells").glob("*.json"))
 def test_the_page_is_made_from_the_committed_cells() -> None:
     text = PAGE.read_text()
     outcomes = Reproduction(chosen_experiments("all"), "cpu", Store(ROOT / "results")).outcomes()
-    assert refreshed(text, outcomes) == text
-    pictures = re.findall(r"\(images/results/([^)]+)\)", text)
-    assert pictures
-    assert all((PAGE.parent / PICTURES / picture).exists() for picture in pictures)
+    drawn = {path.stem for path in (PAGE.parent / PICTURES).glob("*.svg")}
+    assert drawn == set(names())
+    assert refreshed(text, outcomes, drawn) == text
 
 
 def test_every_committed_cell_is_whole_and_belongs_to_an_experiment() -> None:

@@ -17,8 +17,9 @@ from flwr.serverapp import (
 
 from nestegg import Budget, InputError, Ledger
 from nestegg.flower import Enrolling, GroupAccountant, PlannedStrategy, PreconditionUnmet
+from nestegg.flower.in_process import LocalGrid
 from nestegg.flower.wire import ENROL
-from tests.grid import BUDGETS, LocalGrid, client_app, model, small_plan
+from tests.grid import BUDGETS, client_app, model, small_plan
 
 SOON = Enrolling(timeout=0.1)
 PATIENT = Enrolling(timeout=30)

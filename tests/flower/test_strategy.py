@@ -17,11 +17,12 @@ from nestegg import Budget, Group, InputError, Ledger, Plan
 from nestegg import plan as make_plan
 from nestegg.flower import Enrolling, PlannedStrategy, PreconditionUnmet, Sharing, private_client_app
 from nestegg.flower.aggregation import NoisySum
+from nestegg.flower.in_process import LocalGrid
 from nestegg.flower.session import Session
 from nestegg.flower.terms import Terms
 from nestegg.flower.wire import ENROL, ORDER, UPDATE
 from nestegg.mechanism.randomness import Randomness
-from tests.grid import STEP, LocalGrid, accounts_in, client_app, model, small_plan
+from tests.grid import STEP, accounts_in, client_app, model, small_plan
 
 SOON = Enrolling(timeout=0.1)
 BY_PARTITION = Enrolling(identity="partition-id")

@@ -29,6 +29,7 @@ from nestegg.accounting import (
     rdp,
 )
 from nestegg.planning import COMPARED, METHODS, SHAPES, epsilon_by_pld
+from nestegg.planning.curves import Pace
 from tests.conftest import ANY_LENGTH, GROUPS, with_history
 from tests.examples import examples
 from tests.oracles import epsilon_from_rdp, spend_as_you_go_by_bisection
@@ -265,7 +266,7 @@ def test_the_registry_tells_what_plans_do(method: str) -> None:
 )
 def test_a_setting_calibrates_rates_and_noise_only(rates: Any, noise: Any, sentence: str) -> None:
     groups = tuple(group.resolved(3, 0.9) for group in ANY_LENGTH)
-    setting = Setting(groups, 3, 0.9, (RdpAccountant(),) * 3, 10.0, (1.0,) * 3)
+    setting = Setting(groups, 3, 0.9, (RdpAccountant(),) * 3, 10.0, Pace((1.0,) * 3))
     with pytest.raises(InputError, match=sentence):
         setting.calibrated(rates, noise)
 
@@ -274,7 +275,7 @@ def test_a_setting_calibrates_any_rows() -> None:
     """With what is spent before, and judged by all orders at once; only the ratios of noise matter."""
     before = Charge(0.3, 2.0, 4)
     groups = tuple(g.resolved(3, 0.9) for g in with_history(ANY_LENGTH, {"middle": [before]}))
-    setting = Setting(groups, 3, 0.9, (RdpAccountant(),) * 3, 10.0, (1.0,) * 3)
+    setting = Setting(groups, 3, 0.9, (RdpAccountant(),) * 3, 10.0, Pace((1.0,) * 3))
     rates, noise = [[0.1, 0.5, 0.9], [0.9, 0.5, 0.1], [0.2, 0.2, 0.2]], [[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [7.0] * 3]
     made = setting.calibrated(rates, noise)
     assert made.sampling_rate.tolist() == rates

@@ -54,7 +54,8 @@ def test_twenty_lines_lead_from_a_file_to_a_private_model_with_a_ledger(
 
 
 @pytest.mark.slow
-def test_the_whole_page_runs(play: Any) -> None:
+def test_the_whole_page_runs(play: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nestegg.training.performance.cores", lambda: 1)  # other tests compare in several processes
     play(BLOCKS)
     for path in ("study/run/report.html", "hospitals-run/report.html", "hospitals-comparison/comparison.html"):
         assert Path(path).is_file()

@@ -280,3 +280,26 @@ def test_another_plan_must_be_for_the_same_groups() -> None:
         world.by(replace(PLAN, groups=PLAN.groups[::-1]))
     with pytest.raises(InputError, match="needs a Plan and a torch"):
         Federation(PLAN, "mlp", {name: data(name) for name in NAMES})  # type: ignore[arg-type]
+
+
+def test_a_source_hears_of_clients_before_they_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[tuple[str, list[int]]] = []
+
+    class Told(Rows):
+        def load_rows(self, positions: Any) -> tuple[Tensor, Tensor, Any]:
+            events.append(("load", list(positions)))
+            return super().load_rows(positions)
+
+        def announce_rows(self, positions: Any) -> None:
+            events.append(("announce", list(positions)))
+            raise OSError("no such advice")  # which stops nothing
+
+    monkeypatch.setattr("nestegg.training.dense._CLIENTS", 2)  # several blocks
+    assert torch.equal(result(Told(), workers=1), result(Rows(), workers=1))
+    announced = [(number, who) for number, (what, who) in enumerate(events) if what == "announce"]
+    assert announced
+    for number, who in announced:
+        assert who
+        assert events[number + 1][0] == "load"  # of the block before, which trains while these are read
+        assert events[number + 2 :][[what for what, _ in events[number + 2 :]].index("load")] == ("load", who)
+    assert torch.equal(result(Told(), workers=2), result(Rows(), workers=1))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import time
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Performance, Randomness, plan
-from nestegg.training import clients as loading
 from nestegg.training import loop, performance, waiting
-from nestegg.training.waiting import Waiting
+from nestegg.training.waiting import Moment, Waiting
 
 NAMES = [f"client-{number}" for number in range(24)]
 PLAN = plan([Group("all", NAMES, Budget(8.0))], rounds=3, spending_rate=1.0)
@@ -25,7 +26,7 @@ ENGINES = ["loop", "dense"]
     ("waited", "now", "expected"),
     [
         (0.0, 2, 2),
-        (0.19, 2, 2),  # not worth new processes
+        (0.33, 2, 2),  # not worth new processes
         (0.5, 2, 4),  # two take turns on a core
         (2 / 3, 2, 6),
         (0.99, 2, 8),  # no more than there may be
@@ -49,6 +50,20 @@ def test_it_is_decided_once_and_not_too_early() -> None:
     assert watched.workers(2) == 8
     watched.add(9.0, 9.0)
     assert watched.workers(2) == 2  # the caches of workers are worth more than a better number
+
+
+def test_to_lose_the_core_is_not_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Moment(time=10.0, worked=3.0, waits=7)
+    for waits, expected in ((7, 0.0), (8, 1.5)):
+        now = Moment(time=12.0, worked=3.5, waits=waits)
+        monkeypatch.setattr(Moment, "now", lambda now=now: now)
+        assert before.waited() == expected
+
+
+def test_a_thread_that_sleeps_waits() -> None:
+    before = Moment.now()
+    time.sleep(0.02)  # which takes no less than that
+    assert before.waited() > 0.015
 
 
 def drawn(name: str, log: Path | None = None) -> tuple[Tensor, Tensor]:
@@ -86,9 +101,9 @@ def rounds(world: Federation) -> tuple[Tensor, list[int]]:
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clocks by which every load waits for seconds, on a machine with two cores."""
-    ticks = count(step=-10)
-    monkeypatch.setattr(loading, "thread_time", lambda: float(next(ticks)))
+    """A clock by which every load waits for seconds, on a machine with two cores."""
+    ticks = count(step=10)
+    monkeypatch.setattr(Moment, "now", lambda: Moment(next(ticks), 0.0, next(ticks)))
     monkeypatch.setattr(waiting, "_TRIAL", 0.0)
     for module in (loop, performance):
         monkeypatch.setattr(module, "cores", lambda: 2)
@@ -119,6 +134,10 @@ def test_short_rounds_that_wait_leave_this_process(slow: None, monkeypatch: pyte
     assert counts == [8, 8, 8]
 
 
+def in_a_pool() -> SimpleNamespace:
+    return SimpleNamespace(daemon=True)
+
+
 def test_no_more_processes_where_data_is_in_memory_or_forks_are_not_safe(
     slow: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,5 +146,7 @@ def test_no_more_processes_where_data_is_in_memory_or_forks_are_not_safe(
     state, before = world.start(), world.workers.count
     world.step(state)
     assert world.workers.count == before
-    monkeypatch.setattr("sys.platform", "darwin")
-    assert rounds(federation("loop", None))[1] == [1, 1, 1]
+    for where, value in (("sys.platform", "darwin"), (f"{performance.__name__}.current_process", in_a_pool)):
+        with monkeypatch.context() as patch:
+            patch.setattr(where, value)
+            assert rounds(federation("loop", None))[1] == [1, 1, 1]

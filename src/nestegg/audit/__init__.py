@@ -1,6 +1,7 @@
 """Attacks on the real code with the real plan: they try to refute what a plan promises, and say what was tried."""
 
-from nestegg.audit.audit import Audit, Clock, audit
+from nestegg.audit.audit import Audit, audit
+from nestegg.audit.clock import Clock
 from nestegg.audit.findings import FALSE_ALARMS, Finding, Judged
 from nestegg.audit.tradeoff import Evidence
 from nestegg.audit.writing import write_audit

@@ -3,62 +3,29 @@
 from __future__ import annotations
 
 import platform
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import nestegg
-from nestegg.audit import arms, own, statistics, tradeoff
+from nestegg.audit.attack import Attack, attack_code, plan_holds
 from nestegg.audit.claims import Claims
-from nestegg.audit.exact import exact_attacks, failing_clients
-from nestegg.audit.findings import FALSE_ALARMS, Finding, Judged, corrected
-from nestegg.audit.replay import replay
-from nestegg.audit.trials import Trials, gather
-from nestegg.errors import InputError, VerificationError
-from nestegg.planning import Plan, verify
+from nestegg.audit.clock import Clock
+from nestegg.audit.findings import FALSE_ALARMS, Judged, corrected
+from nestegg.audit.folder import folder_findings
+from nestegg.audit.tradeoff import Evidence
+from nestegg.errors import InputError
+from nestegg.planning import Plan
 from nestegg.training import Federation, LocalTraining, Mechanics, Performance
 
 MOST_GROUPS = 8
-FEWEST = 100  # trials of a group that statistics are made of
-PLAN = "plan"
 CAVEAT = (
     "Passing proves nothing: an audit can refute a promise and never confirm it. The promise rests on the proofs, and "
     "on the tests that check the code against them."
 )
-
-
-class Clock:
-    """How long an audit may take, and whether somebody has stopped it.
-
-    Args:
-        seconds: from now on.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        if not seconds > 0.0:
-            raise InputError(f"seconds = {seconds!r} must be above 0.")
-        self.started, self.seconds, self.stopped = time.monotonic(), float(seconds), False
-
-    @property
-    def passed(self) -> float:
-        """Seconds since the start."""
-        return time.monotonic() - self.started
-
-    def until(self, share: float, tell: Callable[[float], None]) -> Callable[[int], bool]:
-        """Return what trials ask whether to go on: until a share of all the time has passed."""
-
-        def go_on(passes: int) -> bool:
-            tell(min(self.passed / self.seconds, 1.0))
-            return not self.stopped and self.passed < share * self.seconds
-
-        return go_on
-
-    def stop(self) -> None:
-        """End the audit soon, with what was found so far."""
-        self.stopped = True
 
 
 @dataclass(frozen=True)
@@ -74,7 +41,7 @@ class Audit:
 
     facts: dict[str, Any]
     findings: tuple[Judged, ...]
-    evidence: tuple[tradeoff.Evidence, ...]
+    evidence: tuple[Evidence, ...]
     not_attacked: tuple[str, ...]
 
     @property
@@ -95,45 +62,13 @@ class Audit:
         }
 
 
-@dataclass
-class _Attack:
-    """An audit in the making."""
-
-    claims: Claims
-    clock: Clock
-    tell: Callable[[str, float], None]
-    groups: tuple[int, ...]
-    findings: list[Finding] = field(default_factory=list)
-    evidence: list[tradeoff.Evidence] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-
-    def add(self, findings: Iterable[Finding]) -> None:
-        """Keep findings as they come, each with its time."""
-        for one in findings:
-            self.findings.append(replace(one, seconds=self.clock.passed))
-
-    def judge(self, arm: str, trials: Trials) -> None:
-        """Attack by the statistics of trials."""
-        self.tell(f"{arm}: {len(trials.group)} trials", min(self.clock.passed / self.clock.seconds, 1.0))
-        self.add(statistics.of_everybody(arm, trials))
-        for group in self.groups:
-            own_trials, name = int((trials.group == group).sum()), self.claims.plan.groups[group].group.name
-            if own_trials < FEWEST:
-                self.missing.append(f"{arm}: group {name!r} by statistics, for {own_trials} trials are too few")
-                continue
-            self.add(statistics.of_group(arm, self.claims, trials, group))
-            found, evidence = tradeoff.attack(arm, self.claims, trials, group)
-            self.add(found)
-            if arm == arms.CRAFTED:
-                self.evidence.append(evidence)
-
-
 def audit(
     subject: Federation | Claims | Plan,
     *,
     seconds: float = 60.0,
     groups: Sequence[str] = (),
     clock: Clock | None = None,
+    folder: Path | None = None,
     tell: Callable[[str, float], None] = lambda what, share: None,
 ) -> Audit:
     """Try to refute the promise of a plan, on the code, the model and the engine that carry it out.
@@ -146,6 +81,7 @@ def audit(
         seconds: to spend, about.
         groups: names of those to attack; by default all, or eight of more.
         clock: that somebody else may stop; by default one of so many seconds.
+        folder: of a run by this plan, whose releasable part is attacked, too.
         tell: hears what is done, and which share of the time has passed.
 
     Raises:
@@ -159,16 +95,19 @@ def audit(
     plan, clock = claims.plan, clock or Clock(seconds)
     if not plan.is_private:
         raise InputError("the plan has no noise: it promises nothing, so there is nothing to refute.")
-    attack = _Attack(claims, clock, tell, _groups(plan, groups))
+    attack = Attack(claims, clock, tell, _groups(plan, groups))
     if len(attack.groups) < len(plan.groups):
         attack.missing.append(
             f"{len(plan.groups) - len(attack.groups)} of {len(plan.groups)} groups: the strictest, the loosest and "
             "some drawn at random were attacked, or those asked for"
         )
-    if _plan_holds(attack, plan):
+    if folder is not None:
+        attack.tell("the run's folder", 0.0)
+        attack.add(folder_findings(folder))
+    if plan_holds(attack, plan):
         engine = federation.engine.name if federation else "dense"
         performance = replace(federation.performance if federation else Performance(), engine=engine)
-        _attack_code(attack, federation, performance)
+        attack_code(attack, federation, performance)
     facts = _facts(plan, federation, attack)
     return Audit(facts, tuple(corrected(attack.findings)), tuple(attack.evidence), tuple(attack.missing))
 
@@ -199,56 +138,7 @@ def _groups(plan: Plan, names: Sequence[str]) -> tuple[int, ...]:
     return tuple(sorted(ends | set(drawn.tolist())))
 
 
-def _plan_holds(attack: _Attack, plan: Plan) -> bool:
-    """Attack the plan's own numbers: a judge recomputes them from its rows."""
-    attack.tell("the plan's own numbers", 0.0)
-    try:
-        verdicts = verify(plan)
-    except VerificationError as error:
-        attack.add([Finding(PLAN, "budgets", str(error), refutes=True)])
-        attack.missing.append("everything else: no code may be run by this plan")
-        return False
-    most = max(one.epsilon / row.group.budget.epsilon for one, row in zip(verdicts, plan.groups, strict=True))
-    says = f"recomputed from the rows, nobody spends more than {most:.4f} of its budget"
-    attack.add([Finding(PLAN, "budgets", says, trials=len(verdicts))])
-    return True
-
-
-def _attack_code(attack: _Attack, federation: Federation | None, performance: Performance) -> None:
-    claims, groups, clock = attack.claims, attack.groups, attack.clock
-    layers = len(federation.layout.layers) if federation and claims.mechanics.clipping == "per-layer" else 1
-    attack.tell("crafted network, exactly", 0.0)
-    one = arms.crafted_arm(claims, performance, groups, layers)
-    attack.add(exact_attacks(one))
-    attack.add(arms.below_the_norm(claims, performance, groups, layers))
-    attack.add([replay(one), *([failing_clients(one)] if one.failing else [])])
-    if federation is None:
-        attack.missing.append("a model of one's own: none was given")
-    elif not clock.stopped:
-        _attack_model(attack, federation)
-    attack.tell("crafted network", clock.passed / clock.seconds)
-    tell = lambda share: attack.tell("crafted network", share)  # noqa: E731
-    attack.judge(arms.CRAFTED, gather(claims, performance, groups, layers=layers, go_on=clock.until(0.9, tell)))
-    if clock.stopped:
-        attack.missing.append("what would have come later: the audit was interrupted")
-
-
-def _attack_model(attack: _Attack, federation: Federation) -> None:
-    claims, clock = attack.claims, attack.clock
-    attack.tell("your model, exactly", 0.0)
-    try:
-        one = own.own_arm(federation, claims, attack.groups)
-    except InputError as error:
-        attack.missing.append(f"your model: {error}")
-        return
-    attack.add(exact_attacks(one))
-    if one.failing:
-        attack.add([failing_clients(one), failing_clients(own.raising_arm(federation, one))])
-    tell = lambda share: attack.tell("your model", share)  # noqa: E731
-    attack.judge(own.OWN, own.trials_on(one, clock.until(0.35, tell)))
-
-
-def _facts(plan: Plan, federation: Federation | None, attack: _Attack) -> dict[str, Any]:
+def _facts(plan: Plan, federation: Federation | None, attack: Attack) -> dict[str, Any]:
     return {
         "plan": plan.digest,
         "method": plan.title,

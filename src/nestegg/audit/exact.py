@@ -16,7 +16,7 @@ from nestegg.audit.watching import Watched
 from nestegg.training import State
 
 # A loud canary must come this close to its clip norm: clipping aims a millionth below it, and truncation takes a step.
-_REACHED = 1.0 - 1e-5
+REACHED = 1.0 - 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ def _lengths(one: Attacked, contributions: dict[int, list[Tensor]]) -> Iterator[
         yield Finding(one.arm, "sensitivity", says, name, refutes=not most <= 1.0, trials=len(shares))
         if one.is_loud:
             says = f"an update beyond the clip norm counts as {least:.6f} of it; 1 is claimed"
-            yield Finding(one.arm, "clip norm", says, name, refutes=not least >= _REACHED, trials=len(shares))
+            yield Finding(one.arm, "clip norm", says, name, refutes=not least >= REACHED, trials=len(shares))
 
 
 def _company(one: Attacked, contributions: dict[int, list[Tensor]]) -> Finding:

@@ -38,11 +38,13 @@ def own_arm(federation: Federation, claims: Claims, groups: Sequence[int]) -> At
     """
     canaries, owner, failing = cast(claims, groups)
     how = "with data that is no number"
+    if not any(part.is_floating_point() for part in federation.clients.zeros):
+        failing = ()  # whole numbers are always numbers
     best, share = None, 0.0
     for scale in _SCALES:
-        data = [_wild(federation, 0, 0.0)] * claims.plan.clients
+        data = [wild(federation, 0, 0.0)] * claims.plan.clients
         for client in (*canaries, *failing):
-            data[client] = _wild(federation, client, scale if client in canaries else np.nan)
+            data[client] = wild(federation, client, scale if client in canaries else np.nan)
         made = _like(federation, nameless(claims.plan), data)
         one = Attacked(OWN, claims, Watched(made), canaries, owner, failing, how)
         if (least := min(reached(one))) > share:
@@ -60,15 +62,15 @@ def raising_arm(federation: Federation, one: Attacked) -> Attacked:
     def raises() -> Any:
         raise RuntimeError("the data of this canary cannot be read")
 
-    nobody = _wild(federation, 0, 0.0)
+    nobody, (_, _, failing) = wild(federation, 0, 0.0), cast(one.claims, sorted(set(one.owner)))
     names = [f"client-{number}" for number in range(one.claims.plan.clients)]
     data: dict[str, Any] = dict.fromkeys(names, nobody)
     for client in one.canaries:
-        data[names[client]] = _wild(federation, client, 1.0)
-    for client in one.failing:
+        data[names[client]] = wild(federation, client, 1.0)
+    for client in failing:
         data[names[client]] = raises
     made = _like(federation, _named(one.claims.plan, names), data)
-    return replace(one, watched=Watched(made), how="whose data cannot be read")
+    return replace(one, watched=Watched(made), failing=failing, how="whose data cannot be read")
 
 
 def trials_on(one: Attacked, go_on: Callable[[int], bool]) -> Trials:
@@ -122,7 +124,7 @@ def reached(one: Attacked) -> list[float]:
     return lengths
 
 
-def _wild(federation: Federation, client: int, scale: float) -> Samples:
+def wild(federation: Federation, client: int, scale: float) -> Samples:
     """Data of a canary that fits the model: noise of a size, and one of two labels; a scale of 0 is no data."""
     x, y = federation.clients.zeros
     count, generator = _SAMPLES * int(scale != 0.0), torch.Generator().manual_seed(client)

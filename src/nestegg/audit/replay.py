@@ -48,7 +48,7 @@ def _plain_round(one: Attacked, state: State) -> torch.Tensor:
             (update,) = federation.engine.train_block(state.model, [client], t + 1, federation.rates[t])
             norm = claims.norm(int(owner[client]), t, state.clip_norm)
             total += _points(update.double().numpy(), norm, one, step)
-    total += _noise(std, step, len(owner), len(total), federation.randomness.stream(Purpose.NOISE, t + 1))
+    total += plain_noise(std, step, len(owner), len(total), federation.randomness.stream(Purpose.NOISE, t + 1))
     mean = torch.from_numpy(total * step / claims.expected[t]).to(state.model.dtype)
     return mean if _learns(claims) else state.model + mean
 
@@ -65,7 +65,7 @@ def _points(update: Array, norm: float, one: Attacked, step: float) -> Array:
     return np.trunc(points)
 
 
-def _noise(std: float, step: float, shares: int, size: int, stream: np.random.Generator) -> Array:
+def plain_noise(std: float, step: float, shares: int, size: int, stream: np.random.Generator) -> Array:
     """Two rounded draws whose variance is that of the shares, and of the roundings they would have one by one."""
     each = math.sqrt((np.square(std / step) + 2 * (shares - 1) / 12.0) / 2.0)
     return np.rint(each * stream.standard_normal(size)) + np.rint(each * stream.standard_normal(size))

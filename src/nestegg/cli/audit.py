@@ -48,7 +48,7 @@ def audit(
     known = subject_of(subject)
     clock = Clock(_THOROUGH if thorough else given)
     with _stoppable(clock), _progress(as_json) as tell:
-        found = attacked(known.what, groups=groups or (), clock=clock, tell=tell)
+        found = attacked(known.what, groups=groups or (), clock=clock, folder=known.folder, tell=tell)
     folder = out or known.folder or Path(f"{known.name}-audit")
     content = found.to_dict() | dict(known.stamp if folder == known.folder else {})
     if known.without:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from nestegg.checks import whole
-from nestegg.cli.progress import RunProgress
+from nestegg.cli.progress import RunProgress, watching_index
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 from nestegg.named import is_named
@@ -50,7 +50,8 @@ def compare(
         raise InputError(f"{folder} exists; give another folder, or go on with it by --resume.")
     can_share = config.training.device == "cpu" and config.ledger.url is None
     jobs = (cores() if can_share else 1) if jobs is None else whole("--jobs", jobs, 1, 256)
-    comparison = Comparison(config, names, seeds, folder)
+    with Console(stderr=True, quiet=as_json).status("Planning …") as status, watching_index(status.update):
+        comparison = Comparison(config, names, seeds, folder)
     with RunProgress(len(names) * seeds, quiet=as_json) as progress:
         results = comparison.run(jobs, lambda name, seed, final: progress.one_more(f"{name}, seed {seed}", final))
     written = write_comparison(folder, results)

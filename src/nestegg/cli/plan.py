@@ -27,6 +27,7 @@ def plan(
 ) -> None:
     """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
     from nestegg.cli import tables
+    from nestegg.cli.progress import watching_index
     from nestegg.configuration.config import load_config
     from nestegg.configuration.limits import check_config
     from nestegg.configuration.participants import make_plan, with_method
@@ -36,7 +37,7 @@ def plan(
     config = load_config(config_file)
     check_config(config)
     colluders = config.privacy.colluders
-    with Console(stderr=True, quiet=as_json).status("Planning …") as status:
+    with Console(stderr=True, quiet=as_json).status("Planning …") as status, watching_index(status.update):
         made = _judged(_planned(config), status)
         _check_adaptive(config, made)
         asked = RIVALS if compare else ()

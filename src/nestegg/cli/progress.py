@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 class _Hearing(logging.Handler):
     """Hands what the library says to whoever shows it."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__()
+    def __init__(self, say: Callable[[str], None], level: int) -> None:
+        super().__init__(level)
         self.say = say
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -30,11 +31,25 @@ class _Hearing(logging.Handler):
 @contextmanager
 def hearing(say: Callable[[str], None]) -> Iterator[None]:
     """Show what the library has to say meanwhile."""
-    logger, handler = logging.getLogger("nestegg"), _Hearing(say)
+    logger, handler = logging.getLogger("nestegg"), _Hearing(say, logging.WARNING)
     logger.addHandler(handler)
     try:
         yield
     finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def watching_index(show: Callable[[str], None]) -> Iterator[None]:
+    """Show how far the index of a big file is, which is made meanwhile."""
+    logger, handler = logging.getLogger("nestegg.index"), _Hearing(lambda said: show(escape(said)), logging.INFO)
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
         logger.removeHandler(handler)
 
 
@@ -55,8 +70,9 @@ class Display:
         self.task = self.progress.add_task("Training", total=total, completed=done, facts="")
 
     def __enter__(self) -> Self:
-        self._heard = hearing(self.hear)
-        self._heard.__enter__()
+        self._heard = ExitStack()
+        self._heard.enter_context(hearing(self.hear))
+        self._heard.enter_context(watching_index(lambda facts: self.progress.update(self.task, facts=facts)))
         self.progress.start()
         return self
 

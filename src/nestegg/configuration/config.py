@@ -17,6 +17,9 @@ _FILE_URL = "sqlite:///"
 NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
 
 
+DIVIDING = ("partition", "dirichlet", "samples_per_client")  # keys that say how data is divided among clients
+
+
 class FederationTable(Section):
     """Who takes part, with what data."""
 
@@ -218,4 +221,7 @@ def to_toml(config: Config) -> dict[str, Any]:
     privacy = content["privacy"]
     unread = {*unread_keys(config.privacy.method), *(PLANNER_KEYS if privacy["planner"] else ("planner",))}
     content["privacy"] = {key: value for key, value in privacy.items() if key not in unread}
+    if is_own(config.federation.dataset):  # where these may mean nothing, and are then refused
+        for key in {*DIVIDING} - config.federation.model_fields_set:
+            content["federation"].pop(key, None)
     return content

@@ -13,10 +13,11 @@ import tomli_w
 
 from nestegg.configuration.config import Config, is_parquet, load_config, own_ledger, to_toml
 from nestegg.configuration.identity import config_digest
-from nestegg.configuration.participants import make_participants
+from nestegg.configuration.participants import make_participants, pace_of_config
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.planning import Budget, load_plan
+from nestegg.planning.curves import Pace
 from nestegg.release import NOT_FOR_RELEASE, stamp
 from nestegg.schema import Section, read
 
@@ -42,6 +43,7 @@ class Description:
         reproducible: whether its noise follows from the seed, so that it is not for release.
         colluders: clients against whose joint knowledge of their own noise the guarantee holds.
         adaptive: parameters of the controller of adaptive clipping, where it is used.
+        pace: learning rates and unit of clip norms, as the plan was made with them; None where nobody knows them.
         go_on: what resumes it, with {folder} in the place of its folder.
         members: reads who is in it, in the order of the plan's groups, and their budgets.
     """
@@ -56,6 +58,7 @@ class Description:
     reproducible: bool
     colluders: int
     adaptive: Mapping[str, Any]
+    pace: Pace | None
     go_on: str
     members: Callable[[], Members] = field(repr=False)
 
@@ -121,6 +124,7 @@ def of_config(config: Config, members: Callable[[], Members] | None = None) -> D
         reproducible=config.training.reproducible,
         colluders=config.privacy.colluders,
         adaptive=config.privacy.adaptive.model_dump(),
+        pace=pace_of_config(config),
         go_on="nestegg run --resume {folder}",
         members=members or named,
     )
@@ -171,6 +175,7 @@ def of_record(record: RunRecord, members: Callable[[], Members]) -> Description:
         reproducible=reproducible,
         colluders=values["mechanics.colluders"],
         adaptive={key.removeprefix(adaptive): value for key, value in values.items() if key.startswith(adaptive)},
+        pace=Pace(tuple(values["rates"]), values["mechanics.clip_unit"]) if "rates" in values else None,
         go_on="nestegg.run(federation, '{folder}', resume=True)",
         members=members,
     )

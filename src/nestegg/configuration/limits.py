@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from nestegg.checks import one_of, positive, probability, whole
-from nestegg.configuration.config import Config, FederationTable, is_own, is_parquet
+from nestegg.configuration.config import DIVIDING, Config, FederationTable, is_own, is_parquet
 from nestegg.configuration.method_keys import PLANNER_KEYS, owner_of, unread_keys
 from nestegg.errors import InputError
 
-SAMPLES = "federation.samples_per_client is for data that is divided among clients; here they have their own."
 # Words that training knows, which takes torch to import; a test keeps them equal.
 CHOICES = {
     ("federation", "partition"): ("dirichlet", "iid", "shards"),
@@ -59,6 +58,13 @@ def check_config(config: Config) -> None:
     _check_own(config.federation)
 
 
+def check_undivided(federation: FederationTable) -> None:
+    """Refuse what says how data is divided among clients, where they have their own."""
+    given = [key for key in DIVIDING if key in federation.model_fields_set and getattr(federation, key) is not None]
+    if given:
+        raise InputError(f"federation.{given[0]} is for data that is divided among clients; here they have their own.")
+
+
 def _check_own(federation: FederationTable) -> None:
     """Refuse keys of a file of clients that are missing, or have no file."""
     for key in ("client_column", "target_column", "test"):
@@ -73,5 +79,5 @@ def _check_own(federation: FederationTable) -> None:
         whole("federation.classes", federation.classes, 1)
         if not is_own(federation.dataset):
             raise InputError(f"federation.classes = {federation.classes} belongs to data of one's own.")
-    if is_parquet(federation.dataset) and federation.samples_per_client is not None:
-        raise InputError(SAMPLES)
+    if is_parquet(federation.dataset):
+        check_undivided(federation)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestegg.configuration.config import Config, is_own
-from nestegg.configuration.limits import SAMPLES
 from nestegg.errors import InputError
 from nestegg.extras import needs
 from nestegg.named import called, is_named, load_object
@@ -77,8 +76,6 @@ def load_data(config: Config) -> Dataset | OwnClients:
         if federation.classes not in (None, made.classes):
             raise InputError(f"federation.classes = {federation.classes} must be that of the dataset, {made.classes}.")
         return _checked(federation.dataset, made)
-    if federation.samples_per_client is not None:
-        raise InputError(SAMPLES)
     clients, test = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
     return OwnClients(_as_source(federation.dataset, clients), pair := _as_test(test), _classes(config, pair))
 

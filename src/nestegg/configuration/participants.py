@@ -86,7 +86,7 @@ def make_plan(config: Config, groups: Sequence[Group] | None = None) -> Plan:
         accountant=privacy.accountant,
         spending_rate=privacy.spending_rate,
         clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
-        local=_pace(config),
+        local=pace_of_config(config),
     )
 
 
@@ -133,8 +133,8 @@ def with_method(config: Config, name: str) -> Config:
     return config.model_copy(update={"privacy": privacy.model_construct({*given, *update}, **dict(privacy))})
 
 
-def _pace(config: Config) -> Pace:
-    """λ_t of every round, and what clip norms are norms of."""
+def pace_of_config(config: Config) -> Pace:
+    """Return λ_t of every round, and what clip norms are norms of."""
     training = config.training
     curve = CURVES[one_of("training.schedule", training.schedule, CURVES)]
     rates = (training.learning_rate * curve(t, training.rounds) for t in range(1, training.rounds + 1))

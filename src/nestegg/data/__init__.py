@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from nestegg.data.datasets import DATASETS, Dataset, load_dataset
 from nestegg.data.folder import from_folder
 from nestegg.data.partition import PARTITIONS, partition, thinned
-from nestegg.data.sources import MappingSource, Source, as_source, joined, positions
+from nestegg.data.sources import MappingSource, Source, as_source, joined, positions, without
 
 if TYPE_CHECKING:
     from nestegg.data.frames import from_frame
@@ -28,6 +28,7 @@ __all__ = [
     "partition",
     "positions",
     "thinned",
+    "without",
 ]
 
 # What needs an extra, which is imported when it is asked for: where it is at home, and the extra.

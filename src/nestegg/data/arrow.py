@@ -112,7 +112,12 @@ def samples(table: Table, columns: Columns, inputs: int) -> Iterator[tuple[NDArr
         if not np.isfinite(x).all():  # also what is too large for single precision
             at = int(np.isfinite(x).all(axis=0).argmin())
             refuse_missing(table, columns.features[0 if columns.is_list else at])
-        y = _numbers(table, columns.target, batch.column(columns.target)).astype(columns.target_type)
+        targets = _numbers(table, columns.target, batch.column(columns.target))
+        if targets.dtype == np.uint64 and targets.max(initial=0) > np.iinfo(np.int64).max:
+            raise InputError(
+                f"{table.place}: column {columns.target!r} has values of 2^63 or more; int64 must hold them."
+            )
+        y = targets.astype(columns.target_type)
         if not np.isfinite(y).all():
             refuse_missing(table, columns.target)
         yield x, y

@@ -53,14 +53,18 @@ class FolderSource:
 
     def fingerprint(self) -> bytes:
         """Return a digest of the names of files, their sizes, and when they were changed."""
-        digest = hashlib.sha256()
-        for name in self.names:
-            try:
-                state = self._path(name).stat()
-                digest.update(repr((name, state.st_size, state.st_mtime_ns)).encode())
-            except OSError:
-                digest.update(repr((name, "absent")).encode())
-        return digest.digest()
+        return hashlib.sha256(b"".join(self.fingerprints())).digest()
+
+    def fingerprints(self) -> list[bytes]:
+        """Return the same for each client."""
+        return [repr((name, *self._state(name))).encode() for name in self.names]
+
+    def _state(self, name: str) -> tuple[object, ...]:
+        try:
+            state = self._path(name).stat()
+        except OSError:
+            return ("absent",)
+        return state.st_size, state.st_mtime_ns
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}{self._suffix}"

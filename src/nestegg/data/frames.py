@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from nestegg.data.arrow import Table, choose, samples, width
 from nestegg.data.grouping import group
-from nestegg.data.tables import ArrayRows, TableSource
+from nestegg.data.tables import ArrayRows, ClientDigests, TableSource
 from nestegg.errors import InputError
 
 
@@ -56,10 +56,11 @@ def grouped(table: Table, *, client: str, target: str, features: Sequence[str] |
     names, ends, places = group(table, client)
     rows, inputs = int(ends[-1]), width(table, columns)
     x, y = np.empty((rows, inputs), columns.input_type), np.empty(rows, columns.target_type)
-    begin = 0
+    begin, digests = 0, ClientDigests(ends)
     for batch_x, batch_y in samples(table, columns, inputs):
         end = begin + len(batch_y)
         at = slice(begin, end) if places is None else places[begin:end]
         x[at], y[at] = batch_x, batch_y
         begin = end
-    return TableSource(names, ends, ArrayRows(x), ArrayRows(y))
+    digests.add(x, y)
+    return TableSource(names, ends, ArrayRows(x), ArrayRows(y), digests.done())

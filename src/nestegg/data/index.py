@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.data.names import Names
-from nestegg.data.tables import FileRows, TableSource, raw
+from nestegg.data.tables import ClientDigests, FileRows, TableSource, raw
 from nestegg.errors import InputError
 from nestegg.files import note_made, sync_folder
 
 _KIND = "nestegg's index of a table of clients"
-_FACTS = "index.json"
+_FACTS, _DIGESTS = "index.json", "digests.npy"
 _RUN_BYTES, _RUNS = 2**27, 200  # memory for the sort of a run of samples, unless there were more open files than these
 
 Batches = Iterable[tuple[NDArray[Any], NDArray[Any]]]
@@ -44,7 +44,10 @@ def open_index(folder: Path, facts: dict[str, Any]) -> TableSource | None:
         is_same = content == (folder / _FACTS).read_text(encoding="utf-8")  # it was not replaced in the meantime
         if not (is_whole and is_same and all(noted[name] == value for name, value in facts.items())):
             return None
-        return TableSource(Names(text, name_ends, noted["are_numbers"]), ends, inputs, targets)
+        digests = np.load(folder / _DIGESTS) if (folder / _DIGESTS).exists() else None  # older ones have none
+        if digests is not None and digests.shape != (len(ends), 16):
+            return None
+        return TableSource(Names(text, name_ends, noted["are_numbers"]), ends, inputs, targets, digests)
     except (OSError, ValueError, LookupError, TypeError):
         return None
 
@@ -99,12 +102,15 @@ def write_index(
         _RowsWriter(folder / "inputs.npy", (int(ends[-1]), *sample["x"].shape), sample["x"].base) as inputs,
         _RowsWriter(folder / "targets.npy", (int(ends[-1]),), sample["y"]) as targets,
     ):
+        clients = ClientDigests(ends)
         for x, y in batches:
             inputs.write(x)
             targets.write(y)
+            clients.add(x, y)
         digests = {"inputs": inputs.finish(), "targets": targets.finish()}
-    for name, array in (("ends", ends), ("names", names.text), ("name-ends", names.ends)):
-        with _RowsWriter(folder / f"{name}.npy", array.shape, array.dtype) as writer:
+    others: dict[str, NDArray[Any]] = {"ends.npy": ends, "names.npy": names.text, "name-ends.npy": names.ends}
+    for name, array in (others | {_DIGESTS: clients.done()}).items():
+        with _RowsWriter(folder / name, array.shape, array.dtype) as writer:
             writer.write(array)
             writer.finish()
     with (folder / _FACTS).open("x", encoding="utf-8") as file:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Iterator, Sequence
+from logging import getLogger
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,12 @@ import pyarrow.parquet as pq
 
 from nestegg.data.arrow import Columns, Table, choose, samples, width
 from nestegg.data.grouping import group
-from nestegg.data.index import locked, open_index, replacing, sorted_batches, write_index
+from nestegg.data.index import Batches, locked, open_index, replacing, sorted_batches, write_index
 from nestegg.data.tables import TableSource
 from nestegg.errors import InputError
 
+_LOG = getLogger("nestegg.index")
+_EVERY = 1.0  # seconds between two words on how far an index is
 _READ_AHEAD = 2**20  # bytes of each column; without it a row group is read as a whole
 
 
@@ -32,8 +36,8 @@ def from_parquet(
     """Return the clients of a Parquet file, grouped by a column, without reading everything into memory.
 
     The first call makes an index: a copy of the chosen columns in which every client's rows lie together. It is made
-    anew when the file or the choice of columns changes. It holds clients' data, as the file does; only this user may
-    read it. Columns, types and order are as for `from_frame`.
+    anew when the file or the choice of columns changes; the logger `nestegg.index` tells how far it is. It holds
+    clients' data, as the file does; only this user may read it. Columns, types and order are as for `from_frame`.
 
     Args:
         path: the file.
@@ -94,11 +98,25 @@ def read_table(file: Path, use_threads: bool = True) -> Table:
 
 def _write(folder: Path, facts: dict[str, Any], *, table: Table, client: str, columns: Columns) -> None:
     names, ends, places = group(table, client)
-    inputs = width(table, columns)
+    inputs, rows = width(table, columns), int(ends[-1])
     sample = np.dtype([("x", columns.input_type, (inputs,)), ("y", columns.target_type)])
-    batches = samples(table, columns, inputs)
-    ordered = batches if places is None else sorted_batches(folder, places, sample, batches)
+    batches = _told(samples(table, columns, inputs), f"{table.place} is read for its index", rows)
+    if places is None:
+        ordered: Batches = batches
+    else:
+        ordered = _told(sorted_batches(folder, places, sample, batches), f"{table.place} is sorted by client", rows)
     write_index(folder, facts, names=names, ends=ends, sample=sample, batches=ordered)
+
+
+def _told(batches: Batches, what: str, rows: int) -> Batches:
+    """The batches; now and then the logger `nestegg.index` is told how far they are."""
+    done, last = 0, time.monotonic()
+    for x, y in batches:
+        yield x, y
+        done += len(y)
+        if time.monotonic() - last >= _EVERY:
+            _LOG.info("%s: %.0f %% of %s rows", what, 100.0 * done / rows, f"{rows:,}")
+            last = time.monotonic()
 
 
 def _version(file: Path) -> dict[str, int | str]:

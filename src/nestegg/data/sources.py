@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -23,7 +24,9 @@ class Source(Protocol):
 
     Everything but the names is secret. A source of rows in a table may also have
     `load_rows(positions) -> (inputs, targets, sizes)`, which loads many clients at once, one after the other; it is
-    called from several threads and forked processes.
+    called from several threads and forked processes. `announce_rows(positions)`, if there is one, hears before of
+    clients who will be loaded soon. One that also has `fingerprints() -> list of bytes`, in the order of names, each of
+    which changes with that client's data, lets a run go on without the data of those who withdrew.
 
     Example:
         >>> class Squares:
@@ -89,13 +92,21 @@ class MappingSource:
         """Return a digest of names, of tensors' and arrays' contents, and of datasets' lengths."""
         digest = hashlib.sha256()
         for name, value in self._clients.items():
-            tensors = value if _is_pair(value) else getattr(value, "tensors", ())  # as a TensorDataset has
-            length = "function" if _is_function(value) else len(value)
-            digest.update(repr((name, type(value).__qualname__, length)).encode())
-            for tensor in map(torch.as_tensor, tensors):
-                digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
-                digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+            _add(digest, name, value)
         return digest.digest()
+
+    def fingerprints(self) -> list[bytes]:
+        """Return the same for each client."""
+        digests = [hashlib.sha256() for _ in self._clients]
+        for digest, (name, value) in zip(digests, self._clients.items(), strict=True):
+            _add(digest, name, value)
+        return [digest.digest() for digest in digests]
+
+    def without(self, names: Iterable[str]) -> MappingSource:
+        """Return the same clients without the data of some, also if the mapping has forgotten who they are."""
+        known = {_normal(name): name for name in self.names}
+        empty = (torch.empty(0), torch.empty(0))
+        return MappingSource({**self._clients, **{known.get(_normal(name), name): empty for name in names}})
 
 
 class Floats:
@@ -105,6 +116,10 @@ class Floats:
         self._source, self.names, self.sizes = source, source.names, source.sizes
         if hasattr(source, "load_rows"):
             self.load_rows = self._load_rows
+        if hasattr(source, "fingerprints"):
+            self.fingerprints = source.fingerprints
+        if hasattr(source, "announce_rows"):
+            self.announce_rows = source.announce_rows
 
     def load(self, name: str) -> Any:
         """Return a client's data, its inputs as numbers; what is no pair stays as it is."""
@@ -118,6 +133,55 @@ class Floats:
     def _load_rows(self, positions: NDArray[np.int64]) -> tuple[Tensor, Tensor, NDArray[np.int64]]:
         inputs, targets, sizes = self._source.load_rows(positions)  # type: ignore[attr-defined]
         return inputs.float(), targets, sizes
+
+
+class _Without:
+    """A source in which some clients have no data; who is not in it any more comes last."""
+
+    def __init__(self, source: Source, gone: Sequence[str]) -> None:
+        found = _found(source.names, gone)
+        new = [name for name, position in found.items() if position is None]
+        absent = [at for at in found.values() if at is not None]
+        self._source, self.names = source, [*source.names, *new]
+        self._absent = {self.names[at] for at in absent} | {*new}
+        self.sizes = source.sizes
+        if source.sizes is not None:
+            self.sizes = np.concatenate([source.sizes, np.zeros(len(new), np.int64)])
+            self.sizes[absent] = 0
+        if hasattr(source, "load_rows"):  # of those who have rows, whose positions are as they were
+            self.load_rows = source.load_rows
+        if hasattr(source, "fingerprints"):
+            self.fingerprints = self._fingerprints
+
+    def load(self, name: str) -> Any:
+        """Return a client's data, if it is still here."""
+        if name in self._absent:
+            raise InputError(f"the data of client {name!r} is gone.")
+        return self._source.load(name)
+
+    def fingerprint(self) -> bytes:
+        """Return that of the source."""
+        return self._source.fingerprint()
+
+    def _fingerprints(self) -> list[bytes] | None:
+        found = self._source.fingerprints()  # type: ignore[attr-defined]
+        if found is None:
+            return None
+        return [b"" if name in self._absent else one for name, one in zip_longest(self.names, found)]
+
+
+def without(source: Source | Mapping[str, Any], names: Sequence[str]) -> Source:
+    """Return a source in which some clients have no data, for a run that goes on after they withdrew.
+
+    They may be deleted from it; they keep their places in the plan, and are never sampled.
+
+    Example:
+        >>> left = without({"ada": (torch.zeros(3, 2), torch.tensor([0, 1, 1]))}, ["bob"])
+        >>> left.names, left.sizes
+        (('ada', 'bob'), array([3, 0]))
+    """
+    found: Source = as_source(source)
+    return found.without(names) if isinstance(found, MappingSource) else _Without(found, names)
 
 
 def as_source(clients: Any) -> Any:
@@ -205,6 +269,16 @@ def _found(names: Iterable[str], wanted: Sequence[str]) -> dict[str, int | None]
 
 def _normal(name: str) -> str:
     return name if name.isascii() else unicodedata.normalize("NFC", name)
+
+
+def _add(digest: hashlib._Hash, name: str, value: Any) -> None:
+    """Add a client's name, tensors' and arrays' contents, or a dataset's length to a digest."""
+    tensors = value if _is_pair(value) else getattr(value, "tensors", ())  # as a TensorDataset has
+    length = "function" if _is_function(value) else len(value)
+    digest.update(repr((name, type(value).__qualname__, length)).encode())
+    for tensor in map(torch.as_tensor, tensors):
+        digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
 
 
 def _listed(names: Sequence[str]) -> str:

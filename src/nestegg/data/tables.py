@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import weakref
 from pathlib import Path
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nestegg.data.names import Names
-from nestegg.data.reading import read_runs
+from nestegg.data.reading import announce_runs, read_runs
 
 Positions = NDArray[np.int64]
 
@@ -28,6 +29,9 @@ class Rows(Protocol):
 
     def read(self, starts: Positions, sizes: Positions) -> NDArray[Any]:
         """Return a new array of some runs of rows, one after the other."""
+
+    def announce(self, starts: Positions, sizes: Positions) -> None:
+        """Hear of runs of rows that will be read soon."""
 
 
 class ArrayRows:
@@ -47,6 +51,9 @@ class ArrayRows:
         taken: NDArray[Any] = self._array[np.repeat(starts - befores, sizes) + np.arange(sizes.sum())]
         return taken
 
+    def announce(self, starts: Positions, sizes: Positions) -> None:
+        """Do nothing: they are there."""
+
 
 class FileRows:
     """Rows in a .npy file that is not mapped into memory, so that what was read once takes none.
@@ -61,7 +68,7 @@ class FileRows:
         self.digest = digest
         mapped = np.load(path, mmap_mode="r")  # which also checks that the file is as long as it says
         self.rows, self._shape, self._dtype, self._begin = len(mapped), mapped.shape[1:], mapped.dtype, mapped.offset
-        self._file = os.open(path, os.O_RDONLY)
+        self._file, self._is_cached = os.open(path, os.O_RDONLY), True
         weakref.finalize(self, os.close, self._file)
 
     def read(self, starts: Positions, sizes: Positions) -> NDArray[Any]:
@@ -70,8 +77,15 @@ class FileRows:
         if not rows.size:
             return rows
         width = rows.nbytes // len(rows)
-        read_runs(self._file, self._begin + width * starts, width * sizes, rows.reshape(-1).view(np.uint8))
+        target = rows.reshape(-1).view(np.uint8)
+        self._is_cached = read_runs(self._file, self._begin + width * starts, width * sizes, target)
         return rows
+
+    def announce(self, starts: Positions, sizes: Positions) -> None:
+        """Have the system read rows ahead, unless the last ones were in its memory and these probably are, too."""
+        if not self._is_cached:
+            width = self._dtype.itemsize * math.prod(self._shape)
+            announce_runs(self._file, self._begin + width * starts, width * sizes)
 
 
 class TableSource:
@@ -82,9 +96,11 @@ class TableSource:
         sizes: samples of each.
     """
 
-    def __init__(self, names: Names, ends: Positions, inputs: Rows, targets: Rows) -> None:
+    def __init__(
+        self, names: Names, ends: Positions, inputs: Rows, targets: Rows, digests: NDArray[np.uint8] | None = None
+    ) -> None:
         self.names, self.sizes = names, np.diff(ends, prepend=0)
-        self._ends, self._inputs, self._targets = ends, inputs, targets
+        self._ends, self._inputs, self._targets, self._digests = ends, inputs, targets, digests
 
     def load(self, name: str) -> tuple[Tensor, Tensor]:
         """Return a client's inputs and targets, in the order of its rows in the table."""
@@ -99,10 +115,14 @@ class TableSource:
             >>> TableSource(names, np.array([1, 3]), inputs, targets).load_rows(np.array([1, 0]))[1:]
             (tensor([8, 9, 7]), array([2, 1]))
         """
-        starts = np.where(positions > 0, self._ends[positions - 1], 0)
-        sizes = self._ends[positions] - starts
+        starts, sizes = self._runs(positions)
         inputs, targets = (torch.from_numpy(rows.read(starts, sizes)) for rows in (self._inputs, self._targets))
         return inputs, targets, sizes
+
+    def announce_rows(self, positions: Positions) -> None:
+        """Hear of clients who will be loaded soon: files are read ahead."""
+        for rows in (self._inputs, self._targets):
+            rows.announce(*self._runs(positions))
 
     def fingerprint(self) -> bytes:
         """Return a digest of everybody's name and rows."""
@@ -110,6 +130,51 @@ class TableSource:
         for part in (self.names.text, self.names.ends, self._ends):
             digest.update(raw(part))
         return digest.digest()
+
+    def fingerprints(self) -> list[bytes] | None:
+        """Return a digest of each client's rows; None where an index was made before there were such."""
+        return None if self._digests is None else [one.tobytes() for one in self._digests]
+
+    def _runs(self, positions: Positions) -> tuple[Positions, Positions]:
+        """Where the rows of some clients begin, and how many they are."""
+        starts = np.where(positions > 0, self._ends[positions - 1], 0)
+        return starts, self._ends[positions] - starts
+
+
+class ClientDigests:
+    """Digests of each client's rows, of batches of rows that are sorted by client and may cut through them.
+
+    Example:
+        >>> digests = ClientDigests(np.array([1, 3]))
+        >>> digests.add(np.eye(2), np.array([7, 8]))
+        >>> digests.add(np.eye(1, 2), np.array([9]))
+        >>> digests.done().shape
+        (2, 16)
+    """
+
+    def __init__(self, ends: Positions) -> None:
+        self._ends, self._row, self._done = ends.tolist(), 0, bytearray()
+        self._parts = hashlib.sha256(), hashlib.sha256()
+
+    def add(self, inputs: NDArray[Any], targets: NDArray[Any]) -> None:
+        """Add the next rows."""
+        both = [raw(part) for part in (inputs, targets)]
+        widths = [len(part) // max(len(targets), 1) for part in both]
+        begin, first = 0, self._row
+        while begin < len(targets):
+            end = min(self._ends[len(self._done) // 16] - first, len(targets))
+            for digest, part, width in zip(self._parts, both, widths, strict=True):
+                digest.update(part[begin * width : end * width])
+            if first + end == self._ends[len(self._done) // 16]:
+                joint = b"".join(digest.digest() for digest in self._parts)
+                self._done += hashlib.sha256(joint).digest()[:16]
+                self._parts = hashlib.sha256(), hashlib.sha256()
+            begin = end
+        self._row += len(targets)
+
+    def done(self) -> NDArray[np.uint8]:
+        """Return a row for each client, once all rows were added."""
+        return np.frombuffer(bytes(self._done), np.uint8).reshape(-1, 16)
 
 
 def raw(array: NDArray[Any]) -> memoryview:

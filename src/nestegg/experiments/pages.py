@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from html import escape
 from pathlib import Path
 
@@ -41,16 +41,21 @@ def write_outcomes(folder: Path, outcomes: Sequence[Outcome]) -> Path:
 
 def refresh_page(page: Path, outcomes: Sequence[Outcome]) -> None:
     """Make the blocks of a Markdown page anew, and the pictures beside it; the words around them stay."""
-    write_atomically(page, refreshed(page.read_text(encoding="utf-8"), outcomes))
+    drawn = draw_charts({name: chart for outcome in outcomes for name, chart in charts(outcome).items()})
+    write_atomically(page, refreshed(page.read_text(encoding="utf-8"), outcomes, drawn))
     folder = page.parent / PICTURES
     make_folder("pictures", folder)
-    for outcome in outcomes:
-        for name, picture in draw_charts(charts(outcome)).items():
-            write_atomically(folder / f"{name}.svg", picture.svg)
+    for name, picture in drawn.items():
+        write_atomically(folder / f"{name}.svg", picture.svg)
 
 
-def refreshed(text: str, outcomes: Sequence[Outcome]) -> str:
+def refreshed(text: str, outcomes: Sequence[Outcome], drawn: Container[str]) -> str:
     """Return a page with what is between `<!-- NAME -->` and `<!-- /NAME -->` made anew, for each outcome of that name.
+
+    Args:
+        text: of the page as it is.
+        outcomes: that have a block in it.
+        drawn: names of those that have a picture.
 
     Raises:
         InputError: an outcome, or the block of the rules, does not have one place.
@@ -58,7 +63,7 @@ def refreshed(text: str, outcomes: Sequence[Outcome]) -> str:
     blocks = {"rules": "\n\n".join(RULES)}
     for outcome in outcomes:
         link = f"![{outcome.experiment.question}]({(PICTURES / outcome.name).as_posix()}.svg)\n\n"
-        blocks[outcome.name] = (link if charts(outcome) else "") + markdown(outcome)
+        blocks[outcome.name] = (link if outcome.name in drawn else "") + markdown(outcome)
     for name, block in blocks.items():
         parts = re.split(rf"(<!-- /?{name} -->)", text)
         if parts[1::2] != [f"<!-- {name} -->", f"<!-- /{name} -->"]:

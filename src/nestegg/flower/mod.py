@@ -94,7 +94,7 @@ class PrivacyMod:
         arrays = wire.single_arrays(message.content)
         layout = ArrayLayout.of(arrays)
         before = layout.flatten(arrays)  # a copy: training code may change what it was given
-        Guard(self._account(context)).admit(order)
+        self._admit(order, context)
         del message.content[wire.ORDER]
         reply = call_next(message, context)
         if reply.has_error():
@@ -103,6 +103,10 @@ class PrivacyMod:
         points = self._protected(update, layout, order, context)
         content = RecordDict({wire.UPDATE: ArrayRecord({wire.UPDATE: Array(points)})})
         return Message(content, reply_to=message)
+
+    def _admit(self, order: Order, context: Context) -> None:
+        """Pay for a round from the client's own account, or refuse it."""
+        Guard(self._account(context)).admit(order)
 
     def _protected(self, update: Tensor, layout: ArrayLayout, order: Order, context: Context) -> NDArray[np.int32]:
         """Clip an update and add this client's share of noise: what leaves are points of the round's lattice."""

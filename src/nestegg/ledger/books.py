@@ -14,10 +14,12 @@ from nestegg.errors import BudgetError, InputError
 from nestegg.ledger.accounts import Account
 from nestegg.ledger.database import Database
 from nestegg.ledger.history import RunState
+from nestegg.ledger.holders import names_by_place
 from nestegg.ledger.log import append, load_stored_plan
 from nestegg.ledger.members import Members
 from nestegg.ledger.run_entries import charge_round, check_descent, check_own, enter_plan, recover
 from nestegg.planning import Plan, check_plan, replanned
+from nestegg.planning.curves import Pace
 
 CONDITION = (
     "These accounts are of the rule fixed: this holds only if the plan depends on no result that was released before."
@@ -95,6 +97,23 @@ class RunBooks:
             raise InputError(f"run {name!r} has reserved no round: who has withdrawn is asked after that.")
         return members.places_left()
 
+    def gone(self) -> dict[int, str]:
+        """The members that have withdrawn by now, place and name: their data may be deleted, and nobody asks for it.
+
+        It says nothing about the next round; see `withdrawn`.
+
+        Raises:
+            InputError: the run is of a ledger of version 1, which kept no places.
+        """
+        places = self._now().places_left()
+        names = self.members() if places else ()
+        return {place: names[place] for place in sorted(places)}
+
+    def members(self) -> tuple[str, ...]:
+        """The names of all members, by place."""
+        with self._database.reading() as connection:
+            return tuple(names_by_place(connection, self.state.number))
+
     def reserve(self, round_: int) -> str:
         """Charge a round of `plan` to everybody in the run, durably; returns the claim with which to release it.
 
@@ -166,11 +185,17 @@ class RunBooks:
         self._adopt(kept)
         return said
 
-    def replan(self, acceptable: Callable[[Plan], None] = lambda plan: None) -> Plan:
+    def replan(
+        self,
+        acceptable: Callable[[Plan], None] = lambda plan: None,
+        *,
+        local: Pace | None = None,
+    ) -> Plan:
         """Plan the rounds that are left anew, from what everybody has spent here and elsewhere, and put it in force.
 
         Args:
             acceptable: raises if the run cannot go on by a plan.
+            local: learning rates of all rounds of the plan, for planners that ask for them.
         """
         for _ in range(_TRIES):
             with self._database.reading() as connection:
@@ -181,7 +206,7 @@ class RunBooks:
                 if state.plan != self.plan.digest:
                     raise InputError(f"run {state.name!r} was planned anew meanwhile: it must be opened again.")
                 standings = self._members.standings(connection)
-            plan = replanned(self.plan, after, standings)  # others go on meanwhile
+            plan = replanned(self.plan, after, standings, local)  # others go on meanwhile
             acceptable(plan)
             if self._put_in_force(plan, after):
                 return plan

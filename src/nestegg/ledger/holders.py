@@ -144,6 +144,12 @@ def withdrawn_places(connection: Connection, run: int) -> list[int | None]:
     return list(connection.execute(query.where(groups.c.run == run)).scalars())
 
 
+def names_by_place(connection: Connection, run: int) -> list[str]:
+    """The names of a run's members in the order of their places."""
+    query = select(clients.c.name).join(members, members.c.client == clients.c.client).join(groups)
+    return list(connection.execute(query.where(groups.c.run == run).order_by(members.c.place)).scalars())
+
+
 def _named(connection: Connection, numbers: Sequence[int]) -> Iterator[tuple[int, str]]:
     for start in range(0, len(numbers), 1000):
         chosen = clients.c.client.in_(numbers[start : start + 1000])

@@ -61,6 +61,10 @@ class Pace:
         object.__setattr__(self, "learning_rate", rates)
         one_of("clip_unit", self.clip_unit, CLIP_UNITS)
 
+    def after(self, rounds: int) -> Pace:
+        """Return what is left after some rounds."""
+        return Pace(self.learning_rate[rounds:], self.clip_unit)
+
     @property
     def clip_scale(self) -> tuple[float, ...]:
         """By what clip norms and noise are scaled in the unit of updates, in every round."""

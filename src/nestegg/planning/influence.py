@@ -23,7 +23,7 @@ def forgetting(memory: float, learning_rate: Sequence[float]) -> Array:
     """
     rates = np.array(learning_rate, np.float64)
     after = rates.sum() - np.cumsum(rates)
-    return np.exp(-memory * np.maximum(after, 0.0) / rates.sum())
+    return np.asarray(np.exp(-memory * np.maximum(after, 0.0) / rates.sum()))
 
 
 def fitted_memory(influence: Sequence[float], learning_rate: Sequence[float]) -> float:
@@ -60,9 +60,11 @@ def read_influence(given: str | Path | Sequence[float]) -> tuple[float, ...]:
     where = "influence"
     if isinstance(given, str | Path):
         where = f"influence = {str(given)!r}"
-        given = _from_file(Path(given))
+        numbers = _from_file(Path(given))
+    else:
+        numbers = given
     try:
-        values = tuple(float(value) for value in given)
+        values = tuple(float(value) for value in numbers)
     except (TypeError, ValueError):
         raise InputError(f"{where} must be a file of `nestegg influence`, or a number for each round.") from None
     if not values or not all(0.0 <= value < np.inf for value in values) or not max(values) > 0.0:
@@ -77,6 +79,7 @@ def _from_file(path: Path) -> Any:
         raise InputError(f"influence = {str(path)!r} cannot be read: {error.strerror}.") from None
     except ValueError as error:
         raise InputError(f"influence = {str(path)!r} is damaged: {error}.") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT or not isinstance(content.get("influence"), list):
+    numbers = content.get("influence") if isinstance(content, dict) and content.get("format") == FORMAT else None
+    if not isinstance(numbers, list):
         raise InputError(f"influence = {str(path)!r} is damaged: it must be a file of `nestegg influence` ({FORMAT}).")
-    return content["influence"]
+    return numbers

@@ -109,8 +109,8 @@ def planned(
 
 
 def _members(how: Method, groups: Sequence[Group], rounds: int, spending_rate: float) -> tuple[Group, ...]:
-    """The groups as the method sees them: uniform methods never save, two of them know one budget only."""
-    if how.rates == "spending":
+    """The groups as the method sees them: only one of ours saves, two know one budget only."""
+    if how.rates != "saving" and not how.is_own:
         groups = [replace(group, saving_rate=spending_rate) for group in groups]
     if how.same_noise:
         groups = at_smallest_budget(groups)
@@ -154,4 +154,3 @@ def _assembled(how: Method, setting: Setting, accountant: str | Accountant[Any],
         orders=accounting_of(accountant).orders if isinstance(accountant, str) else getattr(accountant, "orders", ()),
         groups=rows,
     )
-

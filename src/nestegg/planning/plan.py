@@ -14,6 +14,7 @@ import numpy as np
 
 from nestegg.accounting import Array, Charge, merged
 from nestegg.planning.budget import Group
+from nestegg.planning.curves import Pace
 from nestegg.planning.registry import Method, known_method
 
 FORMAT = "nestegg-plan/1"
@@ -132,16 +133,23 @@ class Plan:
 
         return tuple(verdict.epsilon for verdict in verify(self))
 
-    def replan(self, after: int, lost: dict[str, Sequence[Charge]] | None = None) -> Plan:
+    def replan(
+        self,
+        after: int,
+        lost: dict[str, Sequence[Charge]] | None = None,
+        *,
+        local: Pace | None = None,
+    ) -> Plan:
         """A new plan for the rounds after round `after`, from what is really spent by then.
 
         Args:
             after: rounds of this plan that were released (and are paid).
             lost: further charges by group name: a round that had to be paid twice, a run elsewhere.
+            local: learning rates of all rounds of this plan; a plan does not keep them.
         """
         from nestegg.planning.replanning import replan
 
-        return replan(self, after, lost or {})
+        return replan(self, after, lost or {}, local)
 
     def _repr_html_(self) -> str:
         """The plan as notebooks show it: a table."""

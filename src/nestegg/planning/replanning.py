@@ -16,6 +16,7 @@ from nestegg.named import load_object
 from nestegg.planning.accounts import ACCOUNTANTS
 from nestegg.planning.budget import Budget, Group, checked_charges
 from nestegg.planning.consistency import clip_norms
+from nestegg.planning.curves import Pace
 from nestegg.planning.judge import epsilons
 from nestegg.planning.methods import planned
 from nestegg.planning.parameters import parameters_of, planner_with
@@ -40,7 +41,7 @@ class Standing(NamedTuple):
     account: Accountant[Any] | None = None
 
 
-def replan(plan: Plan, after: int, lost: Mapping[str, Sequence[Charge]]) -> Plan:
+def replan(plan: Plan, after: int, lost: Mapping[str, Sequence[Charge]], local: Pace | None = None) -> Plan:
     """The rest of a plan, made anew from what is spent after `after` of its rounds and what was lost besides."""
     after = whole("after", after, 0, plan.rounds - 1)
     besides = _checked("lost", lost, [row.group.name for row in plan.groups])
@@ -52,14 +53,19 @@ def replan(plan: Plan, after: int, lost: Mapping[str, Sequence[Charge]]) -> Plan
     ]
     planner = _planner_of(plan)
     rests = [_rest(plan, planner, after, row) for row in plan.groups]
-    made = _planned_rest(plan, plan.about, after, groups, rests)
+    made = _planned_rest(plan, plan.about, after, groups, rests, local=local)
     # Where all go on alike, the new plan says how; otherwise its rows do.
     alike = type(rests[0]) is type(planner) and all(rest == rests[0] for rest in rests)
     parameters = parameters_of(plan.method, rests[0]) if plan.about.is_own and alike else plan.parameters
     return replace(made, composition=plan.composition, parameters=parameters)
 
 
-def replanned(plan: Plan, after: int, standings: Mapping[str, Sequence[Standing]]) -> Plan:
+def replanned(
+    plan: Plan,
+    after: int,
+    standings: Mapping[str, Sequence[Standing]],
+    local: Pace | None = None,
+) -> Plan:
     """A whole plan whose first `after` rounds are as they were, and whose others keep everybody within budget.
 
     Members of a group may stand differently. They stay together, so in every round the group takes the noise of
@@ -69,9 +75,10 @@ def replanned(plan: Plan, after: int, standings: Mapping[str, Sequence[Standing]
         plan: the plan so far.
         after: rounds of it that are paid.
         standings: of every group, by name. The first is that of the plan itself, which the new plan shows.
+        local: learning rates of all rounds of the plan, for planners that ask for them.
     """
     after = whole("after", after, 0, plan.rounds - 1)
-    needs = _needs(plan, after, standings)
+    needs = _needs(plan, after, standings, local)
     if plan.about.same_noise:
         most = np.max([noise for _, noise in needs.values()], axis=0)
         needs = {name: (rates, most) for name, (rates, _) in needs.items()}
@@ -85,7 +92,9 @@ def replanned(plan: Plan, after: int, standings: Mapping[str, Sequence[Standing]
     return replace(made, groups=tuple(complete))
 
 
-def _needs(plan: Plan, after: int, standings: Mapping[str, Sequence[Standing]]) -> dict[str, tuple[Array, Array]]:
+def _needs(
+    plan: Plan, after: int, standings: Mapping[str, Sequence[Standing]], local: Pace | None
+) -> dict[str, tuple[Array, Array]]:
     """By group, rates and noise of the rounds that are left: the least and the most that its members need."""
     needs: dict[str, tuple[Array, Array]] = {}
     # Where all have the same noise, everybody's own need comes first; the most of them is taken in the end.
@@ -105,7 +114,7 @@ def _needs(plan: Plan, after: int, standings: Mapping[str, Sequence[Standing]]) 
             for row, standing in chosen
         ]
         rests = [_rest(plan, planner, after, row) for row, _ in chosen]
-        made = _planned_rest(plan, how, after, groups, rests, account)
+        made = _planned_rest(plan, how, after, groups, rests, account=account, local=local)
         for (old, _), new in zip(chosen, made.groups, strict=True):
             rates, noise = np.array(new.sampling_rate), np.array(new.noise_multiplier)
             others = needs.get(old.group.name, (rates, noise))
@@ -119,7 +128,9 @@ def _planned_rest(
     after: int,
     groups: Sequence[Group],
     rests: Sequence[Planner],
+    *,
     account: Accountant[Any] | None = None,
+    local: Pace | None = None,
 ) -> Plan:
     """The rounds after round `after`, as the plan was made or by another account, each group by its own planner."""
     return planned(
@@ -129,6 +140,7 @@ def _planned_rest(
         accountant=ACCOUNTANTS[plan.accountant].again(plan) if account is None else account,
         spending_rate=plan.spending_rate,
         clip_norm=plan.clip_norm if plan.is_private else 1.0,
+        local=None if local is None else local.after(after),
     )
 
 

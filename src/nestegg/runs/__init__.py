@@ -15,11 +15,11 @@ from nestegg.files import nothing_left
 from nestegg.ledger import RunBooks
 from nestegg.named import load_object
 from nestegg.planning import Plan, remarks
-from nestegg.runs.configured import Simulation, new_simulation
+from nestegg.runs.configured import Simulation, new_simulation, resumed_simulation
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.life import Life
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
-from nestegg.runs.private import with_fingerprint
+from nestegg.runs.private import Origin, with_fingerprint
 from nestegg.runs.python import check_same, describe
 from nestegg.runs.soundness import check_arithmetic
 from nestegg.runs.task import Task
@@ -66,14 +66,14 @@ def run(
         _ = RunFolder(folder).about  # whether it is one
         check_same(folder, federation, ledger, version)
 
-        def task(run: Description, plan: Plan) -> Task:
-            return Task(run, federation.by(plan), federation.fingerprint)
+        def task(run: Description, payment: Payment) -> Task:
+            return Task(run, federation.by(payment.plan), Origin.of(federation))
 
         return _gone_on(folder, task, callbacks, charts=charts)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or go on with it by resume=True.")
     described = describe(federation, folder, ledger, version)
-    return _begun(Task(described, federation, federation.fingerprint), folder, callbacks, charts=charts)
+    return _begun(Task(described, federation, Origin.of(federation)), folder, callbacks, charts=charts)
 
 
 @nothing_left()
@@ -97,7 +97,7 @@ def resume_run(folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool
     if (folder / RUN).is_file():
         go_on = RunFolder(folder).about.go_on.format(folder=folder)
         raise InputError(f"{folder} is a run from Python; it goes on there, with the same federation: {go_on}")
-    return _gone_on(folder, lambda run, plan: _task_of(folder, run, plan), callbacks, charts=charts)
+    return _gone_on(folder, lambda run, payment: _task_of(folder, run, payment), callbacks, charts=charts)
 
 
 def replan_run(folder: Path) -> Plan:
@@ -113,7 +113,7 @@ def replan_run(folder: Path) -> Plan:
 
         if books.plan.about.is_own and (folder / CONFIG).is_file():  # whose planner may lie beside the configuration
             load_object("plan.method", books.plan.method, load_config(folder / CONFIG).code)
-        made = books.replan(acceptable)
+        made = books.replan(acceptable, local=run.about.pace)
         run.put_in_force(made)
         say(books.conditions())
         return made
@@ -126,13 +126,13 @@ def rounds_left(folder: Path) -> int:
     return max(run.plan().rounds - len(run.lines()), 0)
 
 
-def _task_of(folder: Path, run: Description, plan: Plan) -> Task:
-    return Simulation(load_config(folder / CONFIG), plan).task(run)
+def _task_of(folder: Path, run: Description, payment: Payment) -> Task:
+    return resumed_simulation(load_config(folder / CONFIG), payment.plan, payment).task(run)
 
 
 def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: bool) -> dict[str, Any]:
     """Make the folder of a new run, and train."""
-    described = with_fingerprint(task.run, task.origin())  # which may fail, so before anything is written
+    described = with_fingerprint(task.run, task.origin)  # which may fail, so before anything is written
     check_ledger(task.run, task.plan)
     run = RunFolder(folder)
     run.create(described, task.plan)
@@ -144,16 +144,16 @@ def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: b
 
 
 def _gone_on(
-    folder: Path, make: Callable[[Description, Plan], Task], callbacks: Sequence[Callback], *, charts: bool
+    folder: Path, make: Callable[[Description, Payment], Task], callbacks: Sequence[Callback], *, charts: bool
 ) -> dict[str, Any]:
     """Go on with a run, whose task is made once it is known by which plan it goes on."""
     with _opened(folder) as (run, life):
         plan = life.payment.plan
         if life.done == plan.rounds and not charts and (summary := run.summary()) is not None:
             return summary
-        task = make(run.about, plan)
+        task = make(run.about, life.payment)
         if life.done < plan.rounds:
-            run.private().check_fingerprint(task.origin(), is_new=life.done == 0)
+            run.private().check_fingerprint(task.origin, life.payment.gone().keys(), is_new=life.done == 0)
         return task.train(run, life, callbacks, charts=charts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +14,18 @@ from torch import Tensor
 from nestegg.checks import one_of, whole
 from nestegg.configuration.config import Config, changed, is_own
 from nestegg.configuration.description import Description, of_config
+from nestegg.configuration.limits import check_undivided
 from nestegg.configuration.own import OwnClients, load_data, load_loss
 from nestegg.configuration.participants import make_participants, make_plan
-from nestegg.data import Dataset, partition, thinned
+from nestegg.data import Dataset, partition, thinned, without
 from nestegg.data.sources import Floats
 from nestegg.errors import InputError
 from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.models import NETWORKS, make_model
 from nestegg.named import is_named
 from nestegg.planning import Plan
+from nestegg.runs.payment import Payment
+from nestegg.runs.private import Origin
 from nestegg.runs.task import Task
 from nestegg.training import AdaptiveClipping, Evaluation, Federation, LocalTraining, Mechanics, Performance
 from nestegg.training.local import default_loss
@@ -35,6 +38,7 @@ class Simulation:
         config: what describes it.
         plan: by which it trains.
         data: what it trains on, where that is loaded already.
+        members: who is in it, by place, where clients bring their own data; by default those of whom there is data.
 
     Attributes:
         data: what is divided among clients, or clients who bring their own.
@@ -42,7 +46,13 @@ class Simulation:
         federation: ready to train.
     """
 
-    def __init__(self, config: Config, plan: Plan, data: Dataset | OwnClients | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        plan: Plan,
+        data: Dataset | OwnClients | None = None,
+        members: Sequence[str] | None = None,
+    ) -> None:
         whole("training.seed", config.training.seed, 0, 2**63 - 1)
         self.config, self.data = config, load_data(config) if data is None else data
         self.parts: list[Tensor] = []
@@ -55,7 +65,7 @@ class Simulation:
             clients, test = self.data.source, self.data.test
             if self.data.are_whole and not is_named(config.model.name or ""):  # our networks take no tokens
                 clients, test = Floats(clients), test and (test[0].float(), test[1])
-            plan = with_members(plan, make_participants(config, clients.names).clients)
+            plan = with_members(plan, members or make_participants(config, clients.names).clients)
         self.federation = _federation(config, plan, self.data, clients, test)
 
     @property
@@ -66,7 +76,7 @@ class Simulation:
 
     def task(self, run: Description) -> Task:
         """Return the task of a run."""
-        return Task(run, self.federation, self._origin, self._labels())
+        return Task(run, self.federation, self._origin(), self._labels())
 
     def _labels(self) -> NDArray[np.int64] | None:
         """Samples of each label at every client, which nobody may know unless the run is not for release anyway."""
@@ -75,21 +85,33 @@ class Simulation:
             return None
         return np.array([np.bincount(data.train_y[part].numpy(), minlength=data.classes) for part in self.parts])
 
-    def _origin(self) -> Iterable[Tensor | bytes]:
+    def _origin(self) -> Origin:
         """What the run began with: the data, who has which of it, and the first model."""
         data = self.data
         if isinstance(data, OwnClients):
-            return self.federation.fingerprint()
-        return [data.train_x, data.train_y, data.test_x, data.test_y, *self.parts, self.federation.start().model]
+            return Origin.of(self.federation)
+        tensors = (data.train_x, data.train_y, data.test_x, data.test_y, *self.parts)
+        return Origin(lambda: [*tensors, self.federation.start().model])
 
 
 def new_simulation(config: Config, run: str) -> tuple[Simulation, Description]:
     """Plan by a configuration, and return what trains by it and what describes it, under a name in the ledger."""
     data = load_data(config)
+    if isinstance(data, OwnClients):
+        check_undivided(config.federation)
     roster = make_participants(config, data.source.names if isinstance(data, OwnClients) else ())
     plan = make_plan(config, roster.groups)
     config = changed(resolved(config, plan), "ledger", run=run)
     return Simulation(config, plan, data), of_config(config, lambda: (roster.clients, roster.budgets))
+
+
+def resumed_simulation(config: Config, plan: Plan, payment: Payment) -> Simulation:
+    """Return what trains by a plan in force; of those who have withdrawn no data is needed."""
+    data, gone = load_data(config), payment.gone()
+    if not gone or isinstance(data, Dataset):
+        return Simulation(config, plan, data)
+    own = replace(data, source=without(data.source, list(gone.values())))
+    return Simulation(config, plan, own, payment.members())
 
 
 def with_members(plan: Plan, names: Sequence[str]) -> Plan:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -44,6 +44,12 @@ class Payment(Protocol):
     def withdrawn(self) -> frozenset[int]:
         """Who has withdrawn, by place among the members, and must not be sampled; asked after `reserve`."""
 
+    def gone(self) -> Mapping[int, str]:
+        """Who has withdrawn by now, place and name: their data may be deleted."""
+
+    def members(self) -> Sequence[str]:
+        """The names of all members, by place; asked where somebody has withdrawn."""
+
     def release(self, round_: int, claim: str, result: str) -> None:
         """The round is out."""
 
@@ -80,6 +86,14 @@ class NoPayment:
     def withdrawn(self) -> frozenset[int]:
         """There is no ledger to withdraw from."""
         return frozenset()
+
+    def gone(self) -> Mapping[int, str]:
+        """There is no ledger to withdraw from."""
+        return {}
+
+    def members(self) -> Sequence[str]:
+        """There is no ledger that knows them."""
+        return ()
 
     def release(self, round_: int, claim: str, result: str) -> None:
         """Nothing is recorded."""

@@ -2,7 +2,7 @@
 
 private/ledger.db         what the run has spent, and exactly when, unless the configuration names a ledger
 private/timings.jsonl     seconds of every round, which tell about the size of its secret cohort
-private/fingerprint.json  a keyed digest of clients' data and of the first model, so that a changed one is noticed
+private/fingerprint.json  keyed digests of every client's data and of the first model, so that a changed one is noticed
 private/members.json      names of the clients of a run from Python
 """
 
@@ -11,10 +11,12 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,9 +24,69 @@ from torch import Tensor
 from nestegg.configuration.description import Description
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
+from nestegg.training import Federation
 
 NAME = "private"
 _FINGERPRINT = f"{NAME}/fingerprint.json"
+_EACH = 16  # bytes of a client's digest
+
+
+@dataclass(frozen=True, eq=False)
+class Origin:
+    """What a run begins with. All of it is secret.
+
+    Attributes:
+        whole: gives everything, as older folders note it.
+        public: gives what belongs to no client.
+        clients: gives what changes with each client's data, in the order of names, if that can be told.
+        names: of the clients.
+    """
+
+    whole: Callable[[], Iterable[Tensor | bytes]]
+    public: Callable[[], Iterable[Tensor | bytes]] = tuple
+    clients: Callable[[], Sequence[bytes] | None] = lambda: None
+    names: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, federation: Federation) -> Origin:
+        """Return the origin of a run whose clients have data of their own."""
+        one = federation
+        return cls(one.fingerprint, one.public_fingerprint, one.clients.fingerprints, one.names)
+
+    def noted(self) -> dict[str, str]:
+        """Return digests under a new key: without it nobody can try whether some data was in the run."""
+        key, clients = secrets.token_bytes(32), self.clients()
+        if clients is None:
+            return {"key": key.hex(), "digest": _digest(key, self.whole())}
+        each = self._each(key, clients)
+        return {"key": key.hex(), "digest": _digest(key, self.public()), "clients": b"".join(each).hex()}
+
+    def is_as(self, noted: Mapping[str, Any], absent: Collection[int]) -> bool:
+        """Return whether this is what was noted, whatever became of the data of those who are absent.
+
+        Raises:
+            ValueError, KeyError, TypeError: what was noted is damaged.
+        """
+        key = bytes.fromhex(noted["key"])
+        if "clients" not in noted:
+            return _digest(key, self.whole()) == str(noted["digest"])
+        then, clients = bytes.fromhex(noted["clients"]), self.clients()
+        if clients is None or len(then) != _EACH * len(clients) or _digest(key, self.public()) != noted["digest"]:
+            return False
+        now = self._each(key, clients)
+        return all(
+            one == then[_EACH * place : _EACH * (place + 1)] for place, one in enumerate(now) if place not in absent
+        )
+
+    def _each(self, key: bytes, clients: Sequence[bytes]) -> list[bytes]:
+        """A digest of each client's name and data; a name is the same however its Unicode is composed."""
+        start = hashlib.blake2b(key=key, digest_size=_EACH)
+        digests = []
+        for name, data in zip(self.names, clients, strict=True):
+            digest = start.copy()
+            digest.update(unicodedata.normalize("NFC", name).encode() + b"\0" + data)
+            digests.append(digest.digest())
+        return digests
 
 
 class PrivatePart:
@@ -38,11 +100,12 @@ class PrivatePart:
     def __init__(self, run: Path, stamp: dict[str, str]) -> None:
         self.path, self._stamp = run / NAME, stamp
 
-    def check_fingerprint(self, parts: Iterable[Tensor | bytes], is_new: bool) -> None:
+    def check_fingerprint(self, origin: Origin, absent: Collection[int], *, is_new: bool) -> None:
         """Refuse to go on with anything else than a run began with.
 
         Args:
-            parts: what it would go on with.
+            origin: what it would go on with.
+            absent: clients who have withdrawn, by place: their data may be gone.
             is_new: whether nothing was trained yet; older versions noted only then what a run begins with.
 
         Raises:
@@ -52,14 +115,15 @@ class PrivatePart:
         if not file.exists():
             if not is_new:
                 raise InputError(f"{file} is missing: whether the data is what the run began with cannot be told.")
-            write_atomically(file, _noted(parts, self._stamp))
+            write_atomically(file, _as_text(origin, self._stamp))
             return
         try:
-            known = json.loads(file.read_text(encoding="utf-8"))
-            key, noted = bytes.fromhex(known["key"]), str(known["digest"])
+            is_same = origin.is_as(json.loads(file.read_text(encoding="utf-8")), absent)
+        except InputError:
+            raise
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InputError(f"{file} cannot be read: {error}.") from None
-        if _digest(key, parts) != noted:
+        if not is_same:
             raise InputError(
                 f"the data or the initial model is not what the run in {self.path.parent} began with: going on would "
                 "mix two runs."
@@ -81,9 +145,9 @@ class PrivatePart:
         return total
 
 
-def with_fingerprint(run: Description, parts: Iterable[Tensor | bytes]) -> Description:
+def with_fingerprint(run: Description, origin: Origin) -> Description:
     """Return a description that also writes what the run begins with, as a digest, into its private part."""
-    return replace(run, files={**run.files, _FINGERPRINT: _noted(parts, run.stamp)})
+    return replace(run, files={**run.files, _FINGERPRINT: _as_text(origin, run.stamp)})
 
 
 def make_private(run: Path) -> None:
@@ -91,10 +155,8 @@ def make_private(run: Path) -> None:
     make_folder("folder", run / NAME, mode=0o700)
 
 
-def _noted(parts: Iterable[Tensor | bytes], stamp: dict[str, str]) -> str:
-    """A digest under a new key: without this file nobody can try whether some data was in the run."""
-    key = secrets.token_bytes(32)
-    return json.dumps({"key": key.hex(), "digest": _digest(key, parts), **stamp}) + "\n"
+def _as_text(origin: Origin, stamp: dict[str, str]) -> str:
+    return json.dumps({**origin.noted(), **stamp}) + "\n"
 
 
 def _digest(key: bytes, parts: Iterable[Tensor | bytes]) -> str:

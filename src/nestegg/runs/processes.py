@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from logging import NullHandler, getLogger
 from multiprocessing import active_children, get_context, parent_process
 from threading import Thread
@@ -13,7 +14,7 @@ from typing import TypeVar
 
 import torch
 
-from nestegg.training.workers import keep_memory
+from nestegg.training.memory import keep_memory
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -37,7 +38,8 @@ def as_done(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) ->
     # Fresh processes: torch's threads do not survive a fork.
     pool = ProcessPoolExecutor(min(jobs, len(items)), get_context("spawn"), _prepare)
     try:
-        running: dict[Future[Result], int] = {pool.submit(work, item): place for place, item in enumerate(items)}
+        with _interrupts_held():
+            running: dict[Future[Result], int] = {pool.submit(work, item): place for place, item in enumerate(items)}
         while running:
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
@@ -50,9 +52,20 @@ def as_done(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) ->
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Hold interrupts back, here and in processes that are started meanwhile, until those are prepared for them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _prepare() -> None:
     """Give a process of the pool one core, memory that is used again, and no last words when it is interrupted."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     getLogger("nestegg").addHandler(NullHandler())  # where many run at once, nobody could tell who says what
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)

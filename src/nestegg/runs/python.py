@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import torch
+from torch import Tensor, nn
 
 from nestegg.configuration.description import (
     FORMAT,
@@ -46,7 +49,7 @@ def describe(federation: Federation, folder: Path, ledger: str | Path | None, ve
 def values_of(federation: Federation, version: str) -> dict[str, Any]:
     """Return all that a run's results depend on, but for data and clients, by name.
 
-    Functions count by their names: whoever changes what one does says so by another version.
+    Functions count by their names, objects by their values: whoever changes what one does says so by another version.
     """
     first = federation.start().model.detach().cpu().contiguous()
     shapes = [[name, *shape] for name, shape in zip(federation.layout.names, federation.layout.shapes, strict=True)]
@@ -69,7 +72,7 @@ def check_same(folder: Path, federation: Federation, ledger: str | Path | None, 
     then = _settings(LocalTraining(), Mechanics(), Performance()) | record.values
     for name in dict.fromkeys([*now, *then]):
         began, given = then.get(name), now.get(name)
-        if name != "plan" and began != given:
+        if name != "plan" and began != given and not _was_noted_by_class(began, given):
             raise InputError(
                 f"{name} = {given!r} is not what the run in {folder} began with, {began!r}: it would be another run."
             )
@@ -106,8 +109,30 @@ def _name_of(function: Callable[..., Any]) -> str:
     if isinstance(function, partial):
         given = [*map(repr, function.args), *(f"{key}={value!r}" for key, value in sorted(function.keywords.items()))]
         return f"{_name_of(function.func)}({', '.join(given)})"
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"
+    if hasattr(function, "__qualname__"):
+        return f"{function.__module__}.{function.__qualname__}"
+    kind = type(function)
+    return f"{kind.__module__}.{kind.__qualname__}{{{', '.join(_values(function))}}}"
+
+
+def _values(one: Any) -> Iterator[str]:
+    """Yield what an object with parameters, such as a loss, consists of: plain values, and a digest of tensors."""
+    parts = dict(one.named_modules()) if isinstance(one, nn.Module) else {"": one}
+    for path, part in parts.items():
+        for name, value in sorted(getattr(part, "__dict__", {}).items()):
+            if not name.startswith("_") and isinstance(value, str | int | float | tuple | list | None):
+                yield f"{path + '.' if path else ''}{name}={value!r}"
+    tensors = one.state_dict() if isinstance(one, nn.Module) else getattr(one, "__dict__", {})
+    for name, value in tensors.items():
+        if isinstance(value, Tensor):
+            content = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+            digest = hashlib.sha256(f"{value.dtype} {tuple(value.shape)}\n".encode() + content).hexdigest()
+            yield f"{name}={digest[:16]}"
+
+
+def _was_noted_by_class(began: Any, given: Any) -> bool:
+    """Whether an older version began the run, which noted an object by its class alone."""
+    return isinstance(began, str) and isinstance(given, str) and given.startswith(f"{began}{{")
 
 
 def _difference(kept: Sequence[str], now: Sequence[str]) -> str:

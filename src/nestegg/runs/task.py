@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from nestegg.configuration.description import Description
 from nestegg.errors import BudgetError, InputError, StoppedError
@@ -20,6 +19,7 @@ from nestegg.planning import remarks
 from nestegg.runs.folder import Checkpoint, RunFolder, packed
 from nestegg.runs.life import Life
 from nestegg.runs.lines import line_of, standing_of, warnings
+from nestegg.runs.private import Origin
 from nestegg.runs.soundness import ARITHMETIC, check_finite
 from nestegg.runs.telling import CallbackError, Telling, say
 from nestegg.training import Callback, Federation, RoundReport, State, kernel
@@ -31,7 +31,7 @@ class Task:
     Args:
         run: what it is.
         federation: what is trained; its plan is the one in force.
-        origin: gives what the run begins with, for the keyed fingerprint.
+        origin: what the run begins with, for the keyed fingerprint.
         labels: samples of each label at every client, which a simulation may show.
     """
 
@@ -39,7 +39,7 @@ class Task:
         self,
         run: Description,
         federation: Federation,
-        origin: Callable[[], Iterable[Tensor | bytes]],
+        origin: Origin,
         labels: NDArray[np.int64] | None = None,
     ) -> None:
         self.run, self.federation, self.plan = run, federation, federation.plan

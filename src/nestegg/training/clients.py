@@ -6,7 +6,7 @@ import hashlib
 import unicodedata
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
-from time import perf_counter, thread_time
+from contextlib import suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,8 +17,9 @@ from torch import Tensor
 from nestegg.data.sources import Source
 from nestegg.errors import InputError, reason
 from nestegg.training.local import Samples
-from nestegg.training.samples import are_labels, as_pair
+from nestegg.training.samples import are_labels, as_pair, described_pair, joined, size_of
 from nestegg.training.seeding import seeded
+from nestegg.training.waiting import Moment
 
 Integers = NDArray[np.int64]
 _TRIED = 10  # clients of a source that are asked for the shape of their data
@@ -50,6 +51,9 @@ class Clients(Protocol):
     def rows(self, block: Sequence[int]) -> tuple[Tensor, Tensor, Integers]:
         """Return the inputs and targets of some clients, one after the other, and how many each has."""
 
+    def announce(self, block: Sequence[int]) -> None:
+        """Hear of clients who will be asked for soon, perhaps in another process."""
+
     def keys(self, block: Sequence[int]) -> Integers:
         """Return what the shuffles of some clients are keyed by."""
 
@@ -58,6 +62,9 @@ class Clients(Protocol):
 
     def fingerprint(self) -> Iterable[Tensor | bytes]:
         """Return what changes when anybody's data does; a secret."""
+
+    def fingerprints(self) -> Sequence[bytes] | None:
+        """Return for each client what changes when its data does, in the plan's order, if that can be told; secrets."""
 
 
 class ClientsInMemory:
@@ -68,7 +75,7 @@ class ClientsInMemory:
 
     def __init__(self, clients: Sequence[Any], device: str = "cpu", names: Sequence[str] | None = None) -> None:
         self.names = names
-        pairs = [_pair(f"client {number}", data) for number, data in enumerate(clients, 1)]
+        pairs = [described_pair(f"client {number}", data) for number, data in enumerate(clients, 1)]
         self.empty = frozenset(i for i, (_, y) in enumerate(pairs) if len(y) == 0)
         full = next((pair for i, pair in enumerate(pairs) if i not in self.empty), None)
         if full is None:
@@ -94,6 +101,9 @@ class ClientsInMemory:
         """Return the inputs and targets of some clients, one after the other, and how many each has."""
         return joined([self.samples(client) for client in block])
 
+    def announce(self, block: Sequence[int]) -> None:
+        """Do nothing: their data is there."""
+
     def keys(self, block: Sequence[int]) -> Integers:
         """Return the clients' positions, or numbers that follow from their names."""
         return np.asarray(block, np.int64) if self.names is None else keys_of([self.names[one] for one in block])
@@ -109,6 +119,10 @@ class ClientsInMemory:
     def fingerprint(self) -> Iterable[Tensor | bytes]:
         """Return everybody's data."""
         return [part for pair in self.pairs for part in pair]
+
+    def fingerprints(self) -> Sequence[bytes] | None:
+        """Return a digest of each client's data."""
+        return [_digest(() if place in self.empty else pair) for place, pair in enumerate(self.pairs)]
 
 
 class LazyClients:
@@ -135,7 +149,7 @@ class LazyClients:
         self._labels: int | None = None
         self._kept: OrderedDict[int, Samples] = OrderedDict()
         self._bytes, self.waited = 0, 0.0
-        self._rows = getattr(source, "load_rows", None)
+        self._rows, self._announce = (getattr(source, name, None) for name in ("load_rows", "announce_rows"))
         self.zeros = self._probed()
 
     def __len__(self) -> int:
@@ -158,6 +172,12 @@ class LazyClients:
             raise InputError("a source gave another number of rows than it says.")
         return *self._checked(as_pair("a client", (x, y))), counts
 
+    def announce(self, block: Sequence[int]) -> None:
+        """Have a source that can do so read ahead; whatever becomes of it, their data is loaded all the same."""
+        if block and self._announce is not None:
+            with suppress(Exception):  # code of others may do anything
+                self._announce(self.positions[list(block)])
+
     def keys(self, block: Sequence[int]) -> Integers:
         """Return numbers that follow from the clients' names."""
         return keys_of([self.names[client] for client in block])
@@ -174,17 +194,27 @@ class LazyClients:
             raise InputError(f"the source of clients gives no fingerprint: {reason(error)}.") from error
         return [said, *(name.encode() for name in self.names)]
 
+    def fingerprints(self) -> Sequence[bytes] | None:
+        """Return what the source says of each client, if it does."""
+        if not hasattr(self.source, "fingerprints"):
+            return None
+        try:
+            said = self.source.fingerprints()
+            return None if said is None else [bytes(said[place]) for place in self.positions.tolist()]
+        except (Exception, SystemExit) as error:  # code of others may do anything
+            raise InputError(f"the source of clients gives no fingerprints: {reason(error)}.") from error
+
     def _load(self, client: int) -> Samples:
         return self._checked(self._raw(client))
 
     def _raw(self, client: int) -> Samples:
         """A client's data, by the source's spelling of its name; what is drawn for it follows from the name alone."""
-        began, worked = perf_counter(), thread_time()
+        before = Moment.now()
         try:
             with seeded(int(self.keys([client])[0])):
                 return as_pair("a client", self.source.load(self.source.names[int(self.positions[client])]))
         finally:
-            self.waited += perf_counter() - began - (thread_time() - worked)
+            self.waited += before.waited()
 
     def _checked(self, pair: Samples) -> Samples:
         for part, expected in zip(pair, self.zeros, strict=True):
@@ -196,9 +226,9 @@ class LazyClients:
 
     def _keep(self, client: int, pair: Samples) -> None:
         self._kept[client] = pair
-        self._bytes += _size(pair)
+        self._bytes += size_of(pair)
         while self._bytes > _CACHE and len(self._kept) > 1:
-            self._bytes -= _size(self._kept.popitem(last=False)[1])
+            self._bytes -= size_of(self._kept.popitem(last=False)[1])
 
     def _probed(self) -> Samples:
         """Two samples of zeros like the data of most of the first clients that can be read."""
@@ -219,19 +249,6 @@ class LazyClients:
         return x, y
 
 
-def _pair(whose: str, data: Any) -> Samples:
-    """Somebody's data as tensors, or a sentence on what it is instead."""
-    try:
-        return as_pair(whose, data)
-    except InputError:
-        raise
-    except Exception:
-        raise InputError(
-            f"{whose} has data of type {type(data).__name__}; it must be a pair of tensors or arrays of numbers, or a "
-            "dataset of pairs."
-        ) from None
-
-
 def keys_of(names: Sequence[str]) -> Integers:
     """Return a number for each name, the same everywhere."""
     normal = (name if name.isascii() else unicodedata.normalize("NFC", name) for name in names)
@@ -239,12 +256,9 @@ def keys_of(names: Sequence[str]) -> Integers:
     return np.array([int.from_bytes(digest, "little") >> 1 for digest in digests], np.int64)
 
 
-def joined(pairs: Sequence[Samples]) -> tuple[Tensor, Tensor, Integers]:
-    """Return the inputs and targets of several clients, one after the other, and how many each has."""
-    full = [pair for pair in pairs if len(pair[1])] or pairs[:1]
-    sizes = np.array([len(y) for _, y in pairs], np.int64)
-    return torch.cat([x for x, _ in full]), torch.cat([y for _, y in full]), sizes
-
-
-def _size(pair: Samples) -> int:
-    return sum(part.numel() * part.element_size() for part in pair)
+def _digest(pair: Iterable[Tensor]) -> bytes:
+    digest = hashlib.sha256()
+    for part in pair:
+        digest.update(f"{part.dtype} {tuple(part.shape)}\n".encode())
+        digest.update(part.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.digest()

@@ -200,6 +200,10 @@ class Federation:
     def fingerprint(self) -> Iterator[Tensor | bytes]:
         """Yield everything that a run begins with: clients' data, test data and the first model. It is a secret."""
         yield from self.clients.fingerprint()
+        yield from self.public_fingerprint()
+
+    def public_fingerprint(self) -> Iterator[Tensor | bytes]:
+        """Yield what a run begins with and no client has: test data and the first model."""
         if self.test is not None:
             yield from (self.test.inputs, self.test.targets)
         yield from self.model.state_dict().values()  # also what is frozen

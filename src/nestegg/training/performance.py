@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from functools import cache
+from multiprocessing import current_process
 
 import torch
 
@@ -85,7 +86,8 @@ class Performance:
         return min(_TURNS * cores(), MAX_WORKERS) if self._may_fork() else 1
 
     def _may_fork(self) -> bool:
-        return self.device == "cpu" and sys.platform == "linux"  # elsewhere forks are not safe
+        """Whether forks are safe here, and allowed: processes of a pool may have no children."""
+        return self.device == "cpu" and sys.platform == "linux" and not current_process().daemon
 
 
 def cores() -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nestegg.errors import InputError
@@ -25,7 +27,34 @@ def as_pair(whose: str, data: Any) -> Samples:
         x, y = (_stacked([item[part] for item in items]) for part in (0, 1))
     if len(x) != len(y):
         raise InputError(f"{whose} has another number of inputs than of labels; there must be as many.")
+    if y.dtype == torch.uint64 and bool((y.view(torch.int64) < 0).any()):
+        raise InputError(f"{whose} has targets of 2^63 or more, which no tensor of whole numbers with a sign holds.")
     return x if x.dtype in (torch.int32, torch.int64) else x.float(), y.float() if y.is_floating_point() else y.long()
+
+
+def described_pair(whose: str, data: Any) -> Samples:
+    """Return somebody's data as `as_pair` does, or say what it is instead."""
+    try:
+        return as_pair(whose, data)
+    except InputError:
+        raise
+    except Exception:
+        raise InputError(
+            f"{whose} has data of type {type(data).__name__}; it must be a pair of tensors or arrays of numbers, or a "
+            "dataset of pairs."
+        ) from None
+
+
+def joined(pairs: Sequence[Samples]) -> tuple[Tensor, Tensor, NDArray[np.int64]]:
+    """Return the inputs and targets of several clients, one after the other, and how many each has."""
+    full = [pair for pair in pairs if len(pair[1])] or pairs[:1]
+    sizes = np.array([len(y) for _, y in pairs], np.int64)
+    return torch.cat([x for x, _ in full]), torch.cat([y for _, y in full]), sizes
+
+
+def size_of(pair: Samples) -> int:
+    """Return the bytes that a client's data takes."""
+    return sum(part.numel() * part.element_size() for part in pair)
 
 
 def _tensor(part: Any) -> Tensor:

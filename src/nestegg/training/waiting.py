@@ -7,10 +7,33 @@ load meanwhile.
 
 from __future__ import annotations
 
+import resource
 from dataclasses import dataclass
+from time import perf_counter, thread_time
+from typing import NamedTuple
 
 _TRIAL = 0.5  # seconds of blocks that are watched before it is decided
-_NOTICEABLE = 0.2  # share of the time; below it, new processes gain less than they cost
+_NOTICEABLE = 1 / 3  # share of the time; below it, new processes gain less than they cost
+
+
+class Moment(NamedTuple):
+    """A moment of this thread: the time, how long it has worked, and how often it gave up its core to wait."""
+
+    time: float
+    worked: float
+    waits: int
+
+    @classmethod
+    def now(cls) -> Moment:
+        """Return this moment; where the system does not count waits, there are none."""
+        thread = getattr(resource, "RUSAGE_THREAD", None)
+        waits = 0 if thread is None else resource.getrusage(thread).ru_nvcsw
+        return cls(perf_counter(), thread_time(), waits)
+
+    def waited(self) -> float:
+        """Return the seconds since then in which it waited; on a busy machine, to lose the core is not to wait."""
+        now = Moment.now()
+        return now.time - self.time - (now.worked - self.worked) if now.waits > self.waits else 0.0
 
 
 @dataclass

@@ -8,8 +8,6 @@ clipped and summed.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 import os
 import signal
 import weakref
@@ -30,10 +28,10 @@ from nestegg.errors import InputError
 from nestegg.mechanism import BlockSum, block_sum, clipped_sum
 from nestegg.training import kernel
 from nestegg.training.clients import Clients
+from nestegg.training.memory import keep_memory, shared_memory
 from nestegg.training.waiting import Waiting
 
 _SLOTS = 2  # blocks a worker may be ahead of the sum
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _ALIVE = 1.0  # seconds between looks whether the parent still lives
 
 
@@ -66,7 +64,8 @@ class Clipping:
         return block_sum(torch.from_numpy(total), lengths, self.norms)
 
 
-Task = tuple[list[int], int, float, Clipping]  # a block, its round, the learning rate, and how updates are clipped
+# A block, one that comes soon, the round, its learning rate, and how updates are clipped.
+Task = tuple[list[int], list[int], int, float, Clipping]
 Answer = tuple[float, int, float, float]  # bits and broken updates of a block; seconds waited for data, and in all
 
 
@@ -115,12 +114,14 @@ class Workers:
     ) -> Iterator[BlockSum]:
         """The cohort's clipped updates, summed block by block; each is to be used before the next."""
         blocks = self.engine.blocks(cohort)
+        following = [*blocks[self.count :], *([[]] * self.count)]
+        tasks = [(a, b, round_, rate, clipping.of(a)) for a, b in zip(blocks, following, strict=False)]
         if self.count > 1:
-            yield from self._shared(model, [(block, round_, rate, clipping.of(block)) for block in blocks])
+            yield from self._shared(model, tasks)
         else:
-            for block in blocks:
+            for task in tasks:
                 with one_thread():
-                    result, *times = _timed(self.engine, model, (block, round_, rate, clipping.of(block)))
+                    result, *times = _timed(self.engine, model, task)
                 self._waiting.add(*times)
                 yield result
         wanted = self._waiting.workers(self.count)
@@ -167,8 +168,8 @@ class Workers:
     def _start(self) -> list[Connection]:
         if self._connections is None:
             self._connections = []
-            self._model = _shared_memory(self._size, torch.float32)
-            self._slots = _shared_memory(_SLOTS * self.count * self._size, torch.float64).view(-1, self._size)
+            self._model = shared_memory(self._size, torch.float32)
+            self._slots = shared_memory(_SLOTS * self.count * self._size, torch.float64).view(-1, self._size)
             context = get_context("fork")
             for _ in range(self.count):
                 # One pipe at a time: a worker that held another's end would hide that one's death.
@@ -231,23 +232,11 @@ def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor,
 
 def _timed(engine: Engine, model: Tensor, task: Task) -> tuple[BlockSum, float, float]:
     """Train and sum a block; also return how many seconds it waited for data, and how many it took in all."""
-    block, round_, rate, clipping = task
+    block, following, round_, rate, clipping = task
     waited, began = engine.clients.waited, perf_counter()
+    engine.clients.announce(following)
     result = clipping.sum(engine.train_block(model, block, round_, rate))
     return result, engine.clients.waited - waited, perf_counter() - began
-
-
-def _shared_memory(numbers: int, dtype: torch.dtype) -> Tensor:
-    """Memory that forked processes see too, and not of /dev/shm, of which containers have little."""
-    return torch.frombuffer(mmap.mmap(-1, dtype.itemsize * numbers), dtype=dtype)
-
-
-def keep_memory() -> None:
-    """Reuse memory instead of giving it back: every step wants as much again, and fresh pages are slow."""
-    with suppress(OSError, AttributeError):  # other C libraries have other ways
-        allocator = ctypes.CDLL(None)
-        allocator.mallopt(_M_MMAP_THRESHOLD, 1 << 30)
-        allocator.mallopt(_M_TRIM_THRESHOLD, 1 << 30)
 
 
 def _dismiss(connections: list[Connection]) -> None:

@@ -11,4 +11,15 @@ from nestegg.planning.planners.shaped import SHAPES, Shaped
 from nestegg.planning.planners.spend_as_you_go import COMPOSITIONS, SpendAsYouGo
 from nestegg.planning.planners.uniform import Uniform
 
-__all__ = ["COMPOSITIONS", "SHAPES", "Each", "NoNoise", "Optimal", "Planner", "Rest", "Shaped", "SpendAsYouGo", "Uniform"]
+__all__ = [
+    "COMPOSITIONS",
+    "SHAPES",
+    "Each",
+    "NoNoise",
+    "Optimal",
+    "Planner",
+    "Rest",
+    "Shaped",
+    "SpendAsYouGo",
+    "Uniform",
+]

@@ -67,7 +67,7 @@ class Optimal:
         if self.influence is not None:
             kept = resampled(np.array(self.influence, np.float64), setting.rounds)
         a = kept * np.array(setting.clip_scale)
-        return np.maximum(a / a.max(), FLOOR)
+        return np.asarray(np.maximum(a / a.max(), FLOOR))
 
     def _rates(self, matters: Array, most: float) -> Array:
         """Sampling rates in proportion to what rounds matter, none above `most`, on average less by what is spared."""
