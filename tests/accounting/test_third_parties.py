@@ -21,7 +21,8 @@ from nestegg.accounting import ORDERS, RdpAccountant, compose
 from nestegg.planning.registry import METHODS
 
 PRIVATE = sorted(name for name, method in METHODS.items() if method.is_private)
-# Whole orders, at which everybody has the same finite sum. dp_accounting ends the series of fractional ones early: at q = 0.5 its curve is up to 2e-5 of itself above ours, Opacus' and a 40-digit quadrature.
+# Whole orders, at which everybody has the same finite sum. dp_accounting ends the series of fractional ones early: at
+# q = 0.5 its curve is up to 2e-5 of itself above ours, Opacus' and a 40-digit quadrature.
 GRID = tuple(order for order in ORDERS if order.is_integer() and order <= 64.0)
 DELTA = 1e-5
 
