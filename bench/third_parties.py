@@ -8,6 +8,7 @@ rule gaussian refuse when Σ 1/σ² would pass μ². Both get the same charges, 
 from __future__ import annotations
 
 import json
+import math
 import random
 import subprocess
 import sys
@@ -85,35 +86,40 @@ def filter_beside_filter(python: Path) -> list[str]:
     draw, faults, lives = random.Random(7), [], []
     for _ in range(LIVES):
         epsilon = draw.choice((1.0, 4.0, 10.0))
-        lives.append((epsilon, [draw.uniform(3.0, 20.0) / epsilon**0.5 for _ in range(60)]))
-    asked = [(gaussian_allowance(epsilon, DELTA) / 2.0, noises) for epsilon, noises in lives]
+        lives.append((epsilon, [_release(draw.uniform(3.0, 20.0) / epsilon**0.5) for _ in range(40)]))
+    asked = [(gaussian_allowance(epsilon, DELTA) / 2.0, [_noise(one) for one in plans]) for epsilon, plans in lives]
     theirs = _answer(python, _OPENDP, asked)
-    for (epsilon, noises), (count, loss) in zip(lives, theirs, strict=True):
-        accepted, spent = _ledger(epsilon, noises)
+    for (epsilon, plans), (count, loss) in zip(lives, theirs, strict=True):
+        accepted, spent = _ledger(epsilon, plans)
         print(f"budget {epsilon:4g}: {accepted} charges fit by the ledger, {count} by OpenDP", flush=True)
-        if accepted != count or abs(spent / 2.0 - loss) > 1e-9 * loss or count == len(noises):
+        if accepted != count or abs(spent / 2.0 - loss) > 1e-12 * loss or count == len(plans):
             faults.append(f"budget {epsilon}: {accepted} and {count} charges, {spent / 2.0} and {loss}")
     return faults
 
 
-def _ledger(epsilon: float, noises: list[float]) -> tuple[int, float]:
+def _ledger(epsilon: float, plans: list[Plan]) -> tuple[int, float]:
     """How many charges the ledger takes one after the other, each a run of its own, and Σ 1/σ² of them."""
     charged: list[float] = []
     with tempfile.TemporaryDirectory() as folder, Ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         ledger.set_budgets({"ada": Budget(epsilon, DELTA)}, rule="gaussian")
-        for number, sigma in enumerate(noises):
-            books = ledger.begin(str(number), _release(sigma), ["ada"])
+        for number, one in enumerate(plans):
+            books = ledger.begin(str(number), one, ["ada"])
             try:
                 books.release(1, books.reserve(1), "result")
             except BudgetError:
                 break
             charged = [c.noise_multiplier for c in ledger.account("ada").charges for _ in range(c.rounds)]
         ledger.verify()
-    return len(charged), sum(sigma**-2 for sigma in charged)
+    return len(charged), math.fsum(sigma**-2 for sigma in charged)
+
+
+def _noise(plan_: Plan) -> float:
+    """The noise of a plan of one round for one group."""
+    return plan_.groups[0].noise_multiplier[0]
 
 
 def _release(sigma: float) -> Plan:
-    """A plan of one round at rate 1 with a given noise, up to calibration: what is charged is read from the ledger."""
+    """A plan of one round at rate 1 with about a given noise: what calibration makes of its cost."""
     return plan(
         [Group("all", 1, Budget(_epsilon(sigma), DELTA))],
         1,
