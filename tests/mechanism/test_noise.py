@@ -109,14 +109,16 @@ def test_secret_randomness_differs_and_public_randomness_repeats() -> None:
 
 
 def test_sampling_is_poisson_with_every_client_s_own_rate() -> None:
-    counts = np.zeros(5)
-    sizes = []
-    for seed in range(2000):
+    counts, sizes, draws = np.zeros(5), [], 6000
+    for seed in range(draws):
         cohort = federation_cohort(seed)
         counts[cohort] += 1
         sizes.append(len(cohort))
     expected = np.array([0.2, 0.2, 0.2, 0.6, 0.6])
-    assert np.abs(counts / 2000 - expected).max() < 5.0 * np.sqrt(0.25 / 2000)
+    for group in (slice(0, 3), slice(3, 5)):  # 0.015 and 0.022: a rate that is 0.03 too high is noticed
+        rate, trials = expected[group][0], draws * len(expected[group])
+        assert counts[group].sum() / trials == pytest.approx(rate, abs=5.0 * np.sqrt(rate * (1.0 - rate) / trials))
+    assert np.abs(counts / draws - expected).max() < 5.0 * np.sqrt(0.25 / draws)
     assert np.var(sizes) == pytest.approx((expected * (1.0 - expected)).sum(), rel=0.2)
     assert min(sizes) == 0
 

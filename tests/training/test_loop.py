@@ -99,6 +99,18 @@ def test_an_empty_cohort_releases_noise_only(clients: Any) -> None:
     assert not torch.equal(state.model, world.start().model)
 
 
+def test_who_has_withdrawn_takes_no_part_and_the_noise_stays_whole(clients: Any) -> None:
+    """To the bit the round in which these clients sent nothing usable: same cohort, same noise, same denominator."""
+    made, gone = plan(GROUPS, rounds=3), [1, 7]
+    lost = [(x * torch.nan if i in gone else x, y) for i, (x, y) in enumerate(clients)]
+    here, there = (federation(given, made) for given in (clients, lost))
+    for world in (here, there):
+        world.cohort = lambda round_: list(range(10))  # type: ignore[method-assign]
+    without, _ = here.round(here.start(), absent=gone)
+    assert torch.equal(without.model, there.round(there.start())[0].model)
+    assert not torch.equal(without.model, here.round(here.start())[0].model)
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e30, 0.0])
 def test_a_bad_client_neither_breaks_a_round_nor_moves_it_further_than_its_norm(clients: Any, value: float) -> None:
     made = plan(GROUPS, rounds=1 + 2, spending_rate=1.0, clip_norm=1.0)

@@ -20,7 +20,7 @@ from nestegg.training import Federation, Performance
 
 FEWEST = 100  # trials of a group that statistics are made of
 _FLOWER = 0.15  # of the time, for Flower
-_BRIEF = 2.0  # seconds, below which only the crafted network and the model are attacked
+_BRIEF = 5.0  # seconds, below which only the crafted network and the model are attacked
 PLAN = "plan"
 
 
@@ -100,7 +100,7 @@ def _attack_model(attack: Attack, federation: Federation) -> None:
     try:
         one = own.own_arm(federation, claims, attack.groups)
     except InputError as error:
-        attack.missing.append(f"your model: {error}")
+        attack.missing.append(f"your model: {str(error).rstrip('.')}")
         return
     attack.add(exact_attacks(one))
     attack.add(failing_clients(failing) for failing in (one, own.raising_arm(federation, one)) if failing.failing)
