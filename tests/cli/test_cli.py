@@ -93,11 +93,11 @@ def test_a_changed_plan_fails_to_verify_with_exit_code_1(run: Run, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_compare_shows_three_planners(run: Run, tmp_path: Path) -> None:
+def test_compare_shows_four_planners(run: Run, tmp_path: Path) -> None:
     result = run("plan", config(tmp_path, SHORT), "--compare")
     assert result.code == 0
     rows = re.findall(r"^.{8} +(idp-fedavg|paper|exact) +\d", result.out, flags=re.MULTILINE)
-    assert rows == ["idp-fedavg", "paper", "exact"] * 3
+    assert rows == ["idp-fedavg", "paper", "exact", "optimal"] * 3
     assert "What exact composition changes in the spending rounds" in result.out
     assert "· uniform spending" in result.out
     assert max(map(len, result.out.splitlines())) <= 80

@@ -23,14 +23,16 @@ def plan(
     config_file: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Groups, budgets, rounds and rates.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole plan as JSON and nothing else.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="PLAN.json", help="Save the plan to this file.")] = None,
-    compare: Annotated[bool, typer.Option("--compare", help="Plan idp-fedavg, paper and exact side by side.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Plan idp-fedavg, paper, exact and optimal side by side.")
+    ] = False,
 ) -> None:
     """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
     from nestegg.cli import tables
     from nestegg.cli.progress import watching_index
     from nestegg.configuration.config import load_config
     from nestegg.configuration.limits import check_config
-    from nestegg.configuration.participants import make_plan, with_method
+    from nestegg.configuration.participants import make_plan, pace_of_config, with_method
     from nestegg.planning import exposures, remarks, save_plan
     from nestegg.planning.registry import RIVALS
 
@@ -53,7 +55,7 @@ def plan(
         return
     console = Console()
     if compare:
-        tables.show_comparison(console, made, rivals)
+        tables.show_comparison(console, made, rivals, pace_of_config(config))
     else:
         tables.show(console, made, colluders)
     if out is not None:

@@ -12,6 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from nestegg.planning import LABELS, GroupPlan, Plan, epsilon_text, exposures, remarks
+from nestegg.planning.curves import Pace
+from nestegg.planning.influence import forgetting, resampled
+from nestegg.planning.reaching import reaching_noise
 
 COLOURS = ("cyan", "yellow", "magenta", "green", "blue", "red")
 MARKS = "●▲■◆▼★"
@@ -34,14 +37,30 @@ def show(console: Console, plan: Plan, colluders: int = 0) -> None:
         console.print(f"[yellow]{escape(remark)}[/]", highlight=False)
 
 
-def show_comparison(console: Console, plan: Plan, rivals: dict[str, Plan]) -> None:
-    """The plan of a configuration among its rivals: uniform spending, the paper's composition, the exact one."""
-    uniform, paper, _ = rivals.values()
-    console.print(comparison({**rivals, plan.about.label: plan} if plan.about.is_own else rivals))
+def show_comparison(console: Console, plan: Plan, rivals: dict[str, Plan], pace: Pace) -> None:
+    """The plan of a configuration among its rivals: uniform spending, the paper's rule, the exact one, the computed."""
+    uniform, paper = rivals["idp-fedavg"], rivals["paper"]
+    plans = {**rivals, plan.about.label: plan} if plan.about.is_own else rivals
+    console.print(comparison(plans))
+    console.print(reaching_table(plans, pace, plan.parameters.get("influence")))
     if plan.about.rates == "saving":
         console.print(savings_table(plan, paper, uniform))
     if plan.is_private:
         console.print(spending_chart(plan, uniform))
+
+
+def reaching_table(plans: dict[str, Plan], pace: Pace, measured: Sequence[float] | None) -> Table:
+    """A line a planner: how much of its noise is in the final model, beside spending evenly."""
+    heads = {0.0: "κ = 0, nothing forgotten", 2.0: "κ = 2"}
+    kept = {head: forgetting(memory, pace.learning_rate) for memory, head in heads.items()}
+    if measured is not None:
+        kept["measured"] = resampled(np.array(measured), len(pace.learning_rate))
+    table = plain_table("Variance of noise in the model, beside uniform", *kept, first="planner")
+    even = {name: reaching_noise(plans["idp-fedavg"], pace, weights).sum() for name, weights in kept.items()}
+    for planner, one in plans.items():
+        shares = (reaching_noise(one, pace, weights).sum() / even[name] for name, weights in kept.items())
+        table.add_row(planner, *(f"{share:.3f}" for share in shares))
+    return table
 
 
 def groups_table(plan: Plan) -> Table:

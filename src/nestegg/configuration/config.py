@@ -10,7 +10,7 @@ from pydantic import Field
 from nestegg.configuration.method_keys import PLANNER_KEYS, unread_keys
 from nestegg.errors import InputError
 from nestegg.named import is_named
-from nestegg.planning.registry import METHODS
+from nestegg.planning.registry import METHODS, Method
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
@@ -147,7 +147,9 @@ def load_config(path: Path | str) -> Config:
         config = changed(config, "privacy", budgets_file=str((here / config.privacy.budgets_file).resolve()))
     if isinstance(config.privacy.influence, str):
         config = changed(config, "privacy", influence=str((here / config.privacy.influence).resolve()))
-    config = _with_rate(config)
+    if config.privacy.method in METHODS and (open_ := left_open(config.privacy, METHODS[config.privacy.method])):
+        own = {**dict(config.privacy), **open_}  # still not given: another method may have others
+        config = config.model_copy(update={"privacy": Privacy.model_construct(config.privacy.model_fields_set, **own)})
     federation = config.federation
     paths = {"data": federation.data, "test": federation.test}
     paths |= {"dataset": federation.dataset} if is_parquet(federation.dataset) else {}
@@ -182,17 +184,14 @@ def _named(config: Config) -> list[str | None]:
     return [config.federation.dataset, config.model.name, config.training.loss, config.privacy.method]
 
 
-def _with_rate(config: Config) -> Config:
-    """The configuration with the spending rate and the accountant of its method, where it names none."""
-    privacy = config.privacy
-    if is_named(privacy.method) or privacy.method not in METHODS:
-        return config
-    method, given = METHODS[privacy.method], privacy.model_fields_set
-    if method.spending_rate != Privacy.model_fields["spending_rate"].default and "spending_rate" not in given:
-        privacy = privacy.model_copy(update={"spending_rate": method.spending_rate})
-        if "accountant" not in given and not privacy.spare:
-            privacy = privacy.model_copy(update={"accountant": method.accountant_at(method.spending_rate)})
-    return config.model_copy(update={"privacy": privacy})
+def left_open(privacy: Privacy, method: Method) -> dict[str, Any]:
+    """Return the spending rate and the accountant of a method, where none are given and they are others than now."""
+    given, rate = privacy.model_fields_set, privacy.spending_rate
+    values: dict[str, Any] = {} if "spending_rate" in given else {"spending_rate": method.spending_rate}
+    if "accountant" not in given:
+        spares = privacy.spare > 0.0 and privacy.method == method.written
+        values["accountant"] = "rdp" if spares else method.accountant_at(values.get("spending_rate", rate))
+    return {key: value for key, value in values.items() if value != getattr(privacy, key)}
 
 
 def _samples(privacy: Privacy) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.checks import MAX_CLIENTS, MAX_ROUNDS, one_of, positive, probability, rate, whole
-from nestegg.configuration.config import Config, GroupTable, Privacy, changed, is_own
+from nestegg.configuration.config import Config, GroupTable, Privacy, changed, is_own, left_open
 from nestegg.configuration.method_keys import PLANNER_KEYS, reads
 from nestegg.configuration.own import own_names
 from nestegg.errors import InputError
@@ -127,8 +127,7 @@ def with_method(config: Config, name: str) -> Config:
     update = {"method": method.written, **method.changes}
     if name != config.privacy.method:
         given, update = given - {*PLANNER_KEYS}, {**update, "planner": {}}
-        if method.spending_rate == 1.0:
-            update |= {"spending_rate": 1.0, "accountant": method.accountant_at(1.0)}
+        update |= left_open(config.privacy, method)
     privacy = config.privacy.model_copy(update=update)
     return config.model_copy(update={"privacy": privacy.model_construct({*given, *update}, **dict(privacy))})
 

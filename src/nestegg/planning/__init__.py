@@ -9,7 +9,7 @@ from nestegg.planning.levels import grouped
 from nestegg.planning.methods import plan
 from nestegg.planning.plan import GroupPlan, Plan
 from nestegg.planning.plan_file import load_plan, parse_plan, save_plan
-from nestegg.planning.planners import COMPOSITIONS, SHAPES, Planner, Shaped, SpendAsYouGo, Uniform
+from nestegg.planning.planners import COMPOSITIONS, SHAPES, Optimal, Planner, Shaped, SpendAsYouGo, Uniform
 from nestegg.planning.registry import COMPARED, METHODS, Method, known_method
 from nestegg.planning.remarks import remarks
 from nestegg.planning.replanning import Standing, replanned
@@ -28,6 +28,7 @@ __all__ = [
     "Group",
     "GroupPlan",
     "Method",
+    "Optimal",
     "Plan",
     "Planner",
     "Schedule",

@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestegg.accounting import Array
+from nestegg.accounting import ORDERS, Array, GaussianAccountant, gaussian_allowance, rdp
 from nestegg.errors import InputError
 from nestegg.planning.influence import forgetting, read_influence, resampled
+from nestegg.planning.schedule import Schedule, reachable
 
 if TYPE_CHECKING:
-    from nestegg.planning.schedule import Schedule
     from nestegg.planning.setting import Setting
 
+# From this rate on, the closed form is within 0.03 % of the optimum; below, conditions are solved: 1 % at a half.
+CLOSE = 0.9
+_STEPS, _DAMPED, _NUDGE, _ULP = 8, 0.22, 1e-4, 1e-12
 # A round that hardly matters counts as this share of the one that matters most, so that its noise stays finite.
 FLOOR = 1e-3
 
@@ -58,8 +61,13 @@ class Optimal:
         """Return the schedule by which the least noise reaches the model, nobody over budget and nothing left."""
         matters = self.matters(setting)
         rates = self._rates(matters, setting.spending_rate)
-        # Noise of the mean update is σ/q: where fewer take part, the same σ weighs more.
-        return setting.calibrated(rates, (matters / rates) ** -0.5)
+        weights = matters / rates  # the mean update has noise σ/q: where fewer take part, the same σ weighs more
+        if rates.min() == 1.0 and all(isinstance(one, GaussianAccountant) for one in setting.accountants):
+            return closed_form(setting, weights)
+        shape = weights**-0.5
+        if rates.min() < CLOSE:
+            shape = improved(setting, setting.calibrated(rates, shape), weights)
+        return setting.calibrated(rates, shape)
 
     def matters(self, setting: Setting) -> Array:
         """Return a_t of every round, relative to the largest, never below `FLOOR`."""
@@ -79,3 +87,42 @@ class Optimal:
             too_many = np.minimum(middle * matters, 1.0).mean() > 1.0 - self.spare
             low, high = (low, middle) if too_many else (middle, high)
         return most * np.minimum(high * matters, 1.0)
+
+
+def closed_form(setting: Setting, weights: Array) -> Schedule:
+    """Return the schedule where everybody is in every round: μ_n² = Σ_t (σ_n^t)^(−2) is all that a budget limits."""
+    shape = weights**-0.5
+    allowed = {one.budget: gaussian_allowance(one.budget.epsilon, one.budget.delta) for one in setting.groups}
+    left = np.array([allowed[one.budget] - sum(n / s**2 for _, s, n in one.already_spent) for one in setting.groups])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = np.sqrt(np.square(1.0 / shape).sum() / np.maximum(left, 0.0)) * (1.0 + _ULP)
+    noise = reachable(scale * shape.max(), setting.groups)[:, None] * (shape / shape.max())
+    return Schedule(np.ones(setting.shape), noise, setting.spent_by(np.ones(setting.shape), noise))
+
+
+def improved(setting: Setting, made: Schedule, weights: Array) -> Array:
+    """Return relative noise by the optimality conditions for clients that are sampled, begun with the closed form.
+
+    With the cost r(σ) of a round at the order that decides a client's ε, the conditions are that
+    a_t² (σ^t)³ / (σ_n^t · −dr/dlog σ) is the same in all rounds. Without sampling r ∝ σ^(−2), which is the closed form.
+    Everybody takes the shape of the group that weighs most in σ^t: its own would gain it next to nothing.
+    """
+    i = int(np.argmax(setting.clients / made.noise_multiplier.mean(axis=1)))
+    q, noise = made.sampling_rate[i], made.noise_multiplier[i]
+    order = _deciding_order(q, noise, setting.delta)
+    budget = rdp(q, noise, [order]).sum()
+    for _ in range(_STEPS):
+        cost = rdp(q, noise, [order])[:, 0]
+        slope = (cost - rdp(q, noise * (1.0 + _NUDGE), [order])[:, 0]) / _NUDGE
+        off = np.log(np.square(weights * noise) / np.maximum(slope, 1e-300))
+        noise = noise * np.exp(-_DAMPED * (off - off.mean()))
+        cost = rdp(q, noise, [order])[:, 0].sum()
+        noise = noise * (cost / budget) ** 0.5  # about as much is spent as before: the cost of a round has its scale
+    return np.asarray(noise)
+
+
+def _deciding_order(q: Array, noise: Array, delta: float) -> float:
+    """The Rényi order by which rounds have the smallest ε."""
+    orders = np.array(ORDERS)
+    spent = rdp(q, noise, orders).sum(axis=0) + np.log1p(-1.0 / orders)
+    return float(orders[np.argmin(spent - (np.log(delta) + np.log(orders)) / (orders - 1.0))])

@@ -1,0 +1,273 @@
+"""The computed schedule: no other lets less noise reach the model; what it is worth; what it refuses."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+
+from nestegg import Budget, Charge, Group, InputError, Optimal, Plan, Shaped, load_plan, plan, save_plan
+from nestegg.accounting import Array, rdp
+from nestegg.configuration.config import load_config
+from nestegg.configuration.participants import make_plan
+from nestegg.planning.curves import Pace, pace_of
+from nestegg.planning.influence import FORMAT, fitted_memory, forgetting, read_influence, resampled
+from nestegg.planning.planners.optimal import FLOOR
+from nestegg.planning.reaching import reaching_noise
+from tests.conftest import ANY_LENGTH, GROUPS, Run
+from tests.examples import examples
+from tests.oracles import rdp_by_quadrature
+
+ROUNDS = 25
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Noise of each group in proportion to a row of its own."""
+
+    noise: tuple[tuple[float, ...], ...]
+
+    def schedule(self, setting: Any) -> Any:
+        return setting.calibrated(setting.spending_rate, self.noise)
+
+
+def variance(made: Plan, matters: Array) -> float:
+    """What reaches the model: Σ (a_t σ^t / q^t)², a_t being given."""
+    noise = np.array(made.round_noise_multiplier) / np.array(made.mean_sampling_rate)
+    return float(np.square(matters * noise).sum())
+
+
+@examples(20)
+@given(
+    st.lists(st.floats(0.05, 1.0), min_size=2, max_size=6),
+    st.lists(st.tuples(st.integers(1, 50), st.floats(1.0, 30.0)), min_size=1, max_size=3),
+)
+def test_no_schedule_of_any_client_does_better(matters: list[float], clients: list[tuple[int, float]]) -> None:
+    """Against a numerical optimiser over the noise of all groups and rounds, without sampling."""
+    a, counts = np.array(matters), np.array([count for count, _ in clients], np.float64)
+    groups = [Group(f"g{i}", count, Budget(epsilon)) for i, (count, epsilon) in enumerate(clients)]
+    made = plan(groups, len(a), method=Optimal(memory=0.0), local=matters)
+    inverse = np.array([1.0 / np.array(row.noise_multiplier) for row in made.groups])
+    allowed = np.square(inverse).sum(axis=1, keepdims=True)
+
+    def objective(free: Array) -> float:
+        y = np.exp(free.reshape(inverse.shape))
+        y *= np.sqrt(allowed / np.square(y).sum(axis=1, keepdims=True))
+        return float(np.log(np.square(a / (counts / counts.sum() @ y)).sum()))
+
+    start = np.log(inverse) + np.random.default_rng(0).normal(0.0, 0.3, inverse.shape)
+    best = minimize(objective, start.ravel(), method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-15})
+    assert objective(np.log(inverse).ravel()) <= best.fun + 1e-6
+
+
+@pytest.mark.parametrize("exponent", [-1.0, -1 / 3])
+def test_other_exponents_do_worse(exponent: float) -> None:
+    pace = pace_of(None, ROUNDS)
+    a = np.maximum(np.array(pace.clip_scale), FLOOR)
+    options: dict[str, Any] = {"spending_rate": 1.0, "accountant": "gaussian"}
+    best = plan(ANY_LENGTH, ROUNDS, method=Optimal(memory=0.0), local=pace)
+    other = plan(ANY_LENGTH, ROUNDS, method=Shaped(tuple(a**exponent)), **options)
+    assert variance(other, a) > 1.03 * variance(best, a)
+
+
+@pytest.mark.parametrize("memory", [0.0, 2.0, 4.0])
+def test_uniform_spending_costs_one_plus_the_squared_variation(memory: float) -> None:
+    pace = pace_of(None, ROUNDS)
+    a = forgetting(memory, pace.learning_rate) * np.array(pace.clip_scale)
+    best = plan(GROUPS, ROUNDS, method=Optimal(memory=memory))
+    even = plan(GROUPS, ROUNDS, method="idp-fedavg", spending_rate=1.0, accountant="gaussian")
+    assert variance(even, a) / variance(best, a) == pytest.approx(1.0 + (a.std() / a.mean()) ** 2, rel=1e-6)
+
+
+@pytest.mark.parametrize(("rate", "close"), [(0.9, 1.0005), (0.5, 1.0005), (0.2, 1.004)])
+def test_where_clients_are_sampled_no_change_of_one_group_helps(rate: float, close: float) -> None:
+    """Rounds trade budget at the order that decides: what a first-order change could gain is nearly nothing."""
+    pace = pace_of(None, ROUNDS)
+    a = forgetting(2.0, pace.learning_rate) * np.array(pace.clip_scale)
+    groups = [replace(group, saving_rate=None) for group in ANY_LENGTH]
+    made = plan(groups, ROUNDS, method=Optimal(), spending_rate=rate)
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        turned = np.array([row.noise_multiplier for row in made.groups]) * np.exp(rng.normal(0.0, 0.05, (3, ROUNDS)))
+        other = plan(groups, ROUNDS, method=_Rows(tuple(map(tuple, turned))), spending_rate=rate)
+        assert variance(made, a) < close * variance(other, a)
+
+
+@examples(15)
+@given(st.floats(0.02, 0.98), st.floats(0.01, 1.0), st.floats(0.8, 8.0), st.floats(1.5, 20.0))
+def test_sampling_less_is_no_way_to_save(low: float, step: float, v: float, alpha: float) -> None:
+    """RDP_α(q, q v) falls as q rises: with the same noise in the mean update, whoever takes part more pays less."""
+    high = min(1.0, low + step * (1.0 - low))
+    assert rdp(high, high * v, [alpha])[0] <= rdp(low, low * v, [alpha])[0] * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize(("q", "v", "alpha"), [(0.3, 2.0, 3.0), (0.7, 1.2, 8.0)])
+def test_the_theorem_by_quadrature(q: float, v: float, alpha: float) -> None:
+    charges = [rdp_by_quadrature(rate, rate * v, alpha) for rate in (q, q + 0.1, 0.99)]
+    assert charges == sorted(charges, reverse=True)
+
+
+def bowl(made: Plan, pace: Pace, curvature: float, rng: np.random.Generator, runs: int) -> float:
+    """The error of the last model of gradient descent on a quadratic bowl whose updates carry a plan's noise."""
+    x = np.zeros(runs)
+    for t, rate in enumerate(pace.learning_rate):
+        noise = made.clip_norm * rate * made.round_noise_multiplier[t] / (made.mean_sampling_rate[t] * made.clients)
+        x = (1.0 - rate * curvature) * x + noise * rng.standard_normal(runs)
+    return float(np.square(x).mean())
+
+
+@pytest.mark.parametrize("method", ["idp-fedavg", "spend-as-you-go", "optimal"])
+def test_on_a_bowl_the_final_error_is_what_the_law_says(method: str) -> None:
+    pace, curvature = Pace(tuple(0.3 * rate for rate in pace_of(None, ROUNDS).learning_rate)), 0.8
+    shrinks = 1.0 - curvature * np.array(pace.learning_rate)
+    kept = np.array([shrinks[t + 1 :].prod() for t in range(ROUNDS)])
+    how = Optimal(influence=tuple(kept)) if method == "optimal" else method
+    made = plan(GROUPS, ROUNDS, method=how, local=pace)
+    predicted = float(reaching_noise(made, pace, kept).sum())
+    assert bowl(made, pace, curvature, np.random.default_rng(2), 20_000) == pytest.approx(predicted, rel=0.04)
+    if method != "optimal":
+        best = plan(GROUPS, ROUNDS, method=Optimal(influence=tuple(kept)), local=pace)
+        assert reaching_noise(best, pace, kept).sum() < 0.95 * predicted
+
+
+def test_everybody_has_the_same_shape_and_nothing_is_left() -> None:
+    made = plan(GROUPS, ROUNDS, method="optimal")
+    assert (made.accountant, made.spending_rate) == ("gaussian", 1.0)
+    ratios = [np.array(row.noise_multiplier) / row.noise_multiplier[0] for row in made.groups]
+    assert np.allclose(ratios, ratios[0])
+    for row, epsilon in zip(made.groups, made.verify(), strict=True):
+        assert row.group.budget.epsilon * (1 - 1e-6) < epsilon <= row.group.budget.epsilon * (1 + 1e-8)
+        assert {*row.sampling_rate} == {1.0}
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "renyi", "gaussian"])
+def test_it_plans_and_replans_from_any_history(accountant: str) -> None:
+    rate = 1.0 if accountant == "gaussian" else 0.8
+    spent = (Charge(rate, 6.0, 3),)
+    groups = [Group("old", 5, Budget(10.0), already_spent=spent), Group("new", 5, Budget(10.0))]
+    made = plan(groups, 8, method="optimal", accountant=accountant, spending_rate=rate)
+    assert made.groups[0].noise_multiplier[0] > made.groups[1].noise_multiplier[0]
+    rest = made.replan(3, {"new": [Charge(rate, 5.0)]})
+    assert rest.verify()
+    for row, old in zip(rest.groups, made.groups, strict=True):
+        ratio = np.array(row.noise_multiplier) / np.array(old.noise_multiplier[3:])
+        assert np.allclose(ratio, ratio[0])
+    assert rest.parameters == made.parameters == {"memory": 2.0, "influence": None, "spare": 0.0}
+
+
+def test_a_round_that_hardly_matters_has_a_floor() -> None:
+    made = plan(ANY_LENGTH, 3, method=Optimal(memory=0.0), local=[1.0, 1e-9, 1.0])
+    noise = made.groups[0].noise_multiplier
+    assert noise[1] / noise[0] == pytest.approx(FLOOR**-0.5)
+
+
+def test_sparing_work_costs_noise() -> None:
+    a = forgetting(2.0, pace_of(None, ROUNDS).learning_rate) * np.array(pace_of(None, ROUNDS).clip_scale)
+    whole, spared = (plan(GROUPS, ROUNDS, method=Optimal(spare=spare), accountant="rdp") for spare in (0.0, 0.3))
+    assert np.mean(spared.mean_sampling_rate) == pytest.approx(0.7, abs=1e-6)
+    assert spared.mean_sampling_rate[int(np.argmax(a))] == pytest.approx(1.0)
+    assert variance(whole, a) < variance(spared, a)
+
+
+def test_plan_files_say_how_a_plan_was_computed(tmp_path: Path) -> None:
+    made = plan(ANY_LENGTH, 3, method=Optimal(influence=[0.2, 0.5, 1.0]))
+    save_plan(made, tmp_path / "plan.json")
+    assert load_plan(tmp_path / "plan.json") == made
+    assert made.parameters["influence"] == [0.2, 0.5, 1.0]
+    assert "influence" in made.title
+
+
+def influence_file(folder: Path, values: Any = (0.2, 0.5, 1.0), **changes: Any) -> Path:
+    path = folder / "influence.json"
+    path.write_text(json.dumps({"format": FORMAT, "influence": list(values)} | changes))
+    return path
+
+
+def test_a_measured_curve_is_read_resampled_and_fitted(tmp_path: Path) -> None:
+    path = influence_file(tmp_path)
+    assert Optimal(influence=str(path)) == Optimal(influence=(0.2, 0.5, 1.0))
+    assert resampled(np.array([0.2, 0.5, 1.0]), 6).tolist() == pytest.approx([0.2, 0.275, 0.425, 0.625, 0.875, 1.0])
+    rates = pace_of(None, 10).learning_rate
+    assert fitted_memory(tuple(forgetting(3.3, rates)), rates) == pytest.approx(3.3, abs=0.01)
+    assert plan(ANY_LENGTH, 6, method=Optimal(influence=str(path))).rounds == 6
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"memory": -1.0}, "memory = -1.0 must be a number from 0 on"),
+        ({"memory": float("nan")}, "memory = nan must be a number from 0 on"),
+        ({"spare": 1.0}, "spare = 1.0 must be at least 0 and below 1"),
+        ({"influence": [0.0, 0.0]}, "influence must be numbers from 0 on, not all of them 0"),
+        ({"influence": [0.5, float("inf")]}, "influence must be numbers from 0 on"),
+        ({"influence": ["much"]}, "influence must be a file of `nestegg influence`, or a number for each round"),
+        ({"influence": "nowhere.json"}, "influence = 'nowhere.json' cannot be read: No such file or directory"),
+    ],
+)
+def test_bad_parameters_are_one_sentence(parameters: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        Optimal(**parameters)
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"format": "other", "influence": [1]}', '{"influence": [1.0]}'])
+def test_a_damaged_file_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "influence.json").write_text(text)
+    with pytest.raises(InputError, match="is damaged"):
+        read_influence(tmp_path / "influence.json")
+
+
+def test_the_gaussian_accountant_is_refused_where_clients_are_sampled() -> None:
+    with pytest.raises(InputError, match="must be 1 with accountant = 'gaussian'"):
+        plan(ANY_LENGTH, 5, method="optimal", spending_rate=0.9, accountant="gaussian")
+    with pytest.raises(InputError, match="must be 1 with accountant = 'gaussian'"):
+        plan(ANY_LENGTH, 5, method=Optimal(spare=0.5), accountant="gaussian")
+
+
+CONFIG = """
+[federation]
+clients = 20
+[training]
+rounds = 6
+[privacy]
+method = "optimal"
+{keys}
+[[privacy.groups]]
+name = "strict"
+share = 0.5
+epsilon = 5.0
+saving_rate = 0.5
+[[privacy.groups]]
+name = "open"
+share = 0.5
+epsilon = 10.0
+"""
+
+
+def test_in_a_configuration(tmp_path: Path, run: Run) -> None:
+    influence_file(tmp_path)
+    path = tmp_path / "mine.toml"
+    for keys, expected in (
+        ("", ("gaussian", 1.0, 2.0)),
+        ("memory = 0.5", ("gaussian", 1.0, 0.5)),
+        ("spending_rate = 0.8", ("rdp", 0.8, 2.0)),
+        ("spare = 0.2", ("rdp", 1.0, 2.0)),
+    ):
+        path.write_text(CONFIG.format(keys=keys))
+        made = make_plan(load_config(path))
+        assert (made.accountant, made.spending_rate, made.parameters["memory"]) == expected
+    path.write_text(CONFIG.format(keys='influence = "influence.json"'))
+    assert make_plan(load_config(path)).parameters["influence"] == [0.2, 0.5, 1.0]
+    result = run("plan", path, "--compare")
+    assert result.code == 0, result.err
+    assert "optimal" in result.out
+    path.write_text(CONFIG.format(keys="memory = 2.0").replace('"optimal"', '"shaped"'))
+    refused = run("plan", path)
+    assert refused.code == 2
+    assert "privacy.memory belongs to the method 'optimal'" in refused.err
