@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +22,7 @@ from nestegg.audit.claims import Claims
 from nestegg.audit.exact import exact_attacks
 from nestegg.audit.replay import replay
 from nestegg.planning import Setting
-from nestegg.training import Federation
+from nestegg.training import Federation, loop
 from tests.audit.conftest import Counted
 
 
@@ -195,3 +199,35 @@ def test_whoever_claims_less_than_what_a_client_adds_is_refuted_to_the_last_bit(
     rows = tuple(replace(row, clip_norm=tuple(c * (1.0 - 3e-6) for c in row.clip_norm)) for row in claims.plan.groups)
     lower = replace(one, claims=replace(claims, plan=replace(claims.plan, groups=rows)))
     assert {found.attack for found in exact_attacks(lower) if found.refutes} == {"sensitivity"}
+
+
+def in_round(*changes: tuple[str, str]) -> AbstractContextManager[None]:
+    """Plant a bug in the text of a round."""
+    text = textwrap.dedent(inspect.getsource(Federation.round))
+    for right, wrong in changes:
+        assert right in text
+        text = text.replace(right, wrong)
+    made: dict[str, Any] = {}
+    exec(compile(f"from __future__ import annotations\n{text}", "planted", "exec"), vars(loop), made)
+    return planted.patched(Federation, "round", lambda _: made["round"])
+
+
+CLEAN = ("if lattice is not None:", "clean = (total * lattice.step / expected).float()\n    if lattice is not None:")
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("spend-as-you-go", [("client not in absent and ", "")]),
+        ("spend-as-you-go", [CLEAN, ("clip_norm, velocity), report", "clip_norm, clean), report")]),
+        ("adaptive-clipping", [CLEAN, ("state.model + update", "state.model + clean")]),
+        ("adaptive-clipping", [("bits += part.bits", "bits += 2.0 * part.bits")]),
+        ("adaptive-clipping", [("controller.server_momentum * velocity + update", "velocity + update")]),
+    ],
+    ids=["the absent count", "velocity without noise", "model without noise", "bits count twice", "momentum"],
+)
+def test_a_round_that_does_something_else_is_not_its_plain_version(method: str, changes: list[tuple[str, str]]) -> None:
+    one = arms.crafted_arm(claims_of(planted.subject(method).plan), nestegg.Performance(engine="dense"), [0, 1, 2], 1)
+    assert not replay(one).refutes
+    with in_round(*changes):
+        assert replay(one).refutes

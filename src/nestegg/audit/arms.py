@@ -15,7 +15,6 @@ from nestegg.training import Performance
 
 CRAFTED = "crafted network"
 _ROUNDED = 1e-4  # what single precision and the lattice may take from an update
-_EACH = 2  # canaries of a group, where one after the other leaves
 
 
 def members(claims: Claims, group: int) -> range:
@@ -25,9 +24,13 @@ def members(claims: Claims, group: int) -> range:
 
 
 def cast(claims: Claims, groups: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """Return some canaries, the group of each, and a client of each group who is to fail, where there is one left."""
-    pairs = [(client, group) for group in groups for client in members(claims, group)[:_EACH]]
-    failing = (client for group in groups for client in members(claims, group)[_EACH : _EACH + 1])
+    """Return some canaries, the group of each, and a client of each group who is to fail, where there is one left.
+
+    The first and the last of a group: there a wrong boundary between groups would show.
+    """
+    ends = {group: (members(claims, group)[0], members(claims, group)[-1]) for group in groups}
+    pairs = [(client, group) for group in groups for client in dict.fromkeys(ends[group])]
+    failing = (client for group in groups for client in members(claims, group)[1:-1][:1])
     return tuple(client for client, _ in pairs), tuple(group for _, group in pairs), tuple(failing)
 
 

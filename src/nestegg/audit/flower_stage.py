@@ -63,7 +63,7 @@ class Stage:
         """Return a stage with canaries of some groups."""
         each = max(_CANARIES // len(groups), 2)
         canaries = tuple(client for group in groups for client in members(claims, group)[:each])
-        return cls(claims, canaries, np.repeat(np.arange(len(claims.sizes)), claims.sizes.astype(np.int64)))
+        return cls(claims, canaries, claims.owner)
 
     @property
     def sharing(self) -> Sharing:
