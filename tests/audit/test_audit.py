@@ -231,3 +231,38 @@ def test_a_round_that_does_something_else_is_not_its_plain_version(method: str, 
     assert not replay(one).refutes
     with in_round(*changes):
         assert replay(one).refutes
+
+
+def test_much_noise_is_no_alarm_though_its_lattice_is_coarse_beside_a_clip_norm() -> None:
+    made = nestegg.plan([nestegg.Group("all", 30, nestegg.Budget(0.3))], rounds=100, method="dp-fedavg")
+    one = arms.crafted_arm(claims_of(made), nestegg.Performance(engine="dense"), [0], 1)
+    found = [*exact_attacks(one), *arms.below_the_norm(one.claims, nestegg.Performance(engine="dense"), [0], 1)]
+    assert not any(finding.refutes for finding in found)
+
+
+def test_weights_too_coarse_for_their_noise_are_listed_and_not_taken_for_wrong_noise() -> None:
+    groups = [nestegg.Group("all", 6, nestegg.Budget(5.0))]
+    plan = nestegg.plan(groups, rounds=2, clip_norm=1e-6)
+    data = [(torch.randn(3, 4), torch.randint(3, (3,))) for _ in range(6)]
+    found = audit(Federation(plan, nn.Linear(4, 3), data), clock=Counted(4))
+    assert not found.refutations
+    assert any("too coarse beside noise" in line for line in found.not_attacked)
+
+
+def test_a_model_whose_rounds_take_too_long_is_attacked_exactly_and_the_rest_is_listed() -> None:
+    class Late(Counted):
+        """Time that is over when statistics of the model begin."""
+
+        def until(self, share: float, tell: Callable[[float], None]) -> Callable[[int], bool]:
+            return lambda passes: share > 0.8 and passes < 2
+
+    found = audit(planted.subject(), clock=Late(2))
+    assert "your model, by statistics: there is no time for 8 rounds of it" in found.not_attacked
+    assert any(one.finding.arm == "your model" for one in found.findings)
+
+
+def test_the_last_of_a_group_is_not_one_of_the_next() -> None:
+    one = arms.crafted_arm(claims_of(planted.subject().plan), nestegg.Performance(engine="dense"), [0, 1, 2], 1)
+    federation = one.watched.federation
+    federation.group = np.append(federation.group[1:], federation.group[-1])
+    assert {found.attack for found in exact_attacks(one) if found.refutes} >= {"sensitivity"}

@@ -100,7 +100,7 @@ def _attack_model(attack: Attack, federation: Federation) -> None:
     try:
         one = own.own_arm(federation, claims, attack.groups)
     except InputError as error:
-        attack.missing.append(f"your model: {error}")
+        attack.missing.append(f"your model: {str(error).rstrip('.')}")
         return
     attack.add(exact_attacks(one))
     attack.add(failing_clients(failing) for failing in (one, own.raising_arm(federation, one)) if failing.failing)
@@ -110,7 +110,10 @@ def _attack_model(attack: Attack, federation: Federation) -> None:
         attack.tell("twin runs", clock.passed / clock.seconds)
         _attack_runs(attack, federation)
     tell = lambda share: attack.tell("your model", share)  # noqa: E731
-    attack.judge(own.OWN, own.trials_on(one, clock.until(0.35, tell)))
+    try:
+        attack.judge(own.OWN, own.trials_on(one, clock.until(0.35, tell), clock.until(0.6, tell)))
+    except InputError as error:
+        attack.missing.append(f"your model, by statistics: {str(error).rstrip('.')}")
 
 
 def _attack_runs(attack: Attack, federation: Federation) -> None:

@@ -135,7 +135,7 @@ def gather(
 
 
 def chosen(claims: Claims, groups: Sequence[int]) -> NDArray[np.int64]:
-    """Return the clients who are canaries: as many as there is room for, evenly from the first to the last of a group."""
+    """Return the clients who are canaries: as many as there is room for, evenly from a group's first to its last."""
     sizes, each = claims.sizes.astype(np.int64), max(CANARIES // len(groups), 2)
     starts = np.cumsum(sizes) - sizes
     return np.concatenate([starts[g] + np.unique(np.linspace(0, sizes[g] - 1, each).astype(np.int64)) for g in groups])
