@@ -23,6 +23,7 @@ from nestegg.audit.exact import exact_attacks
 from nestegg.audit.replay import replay
 from nestegg.planning import Setting
 from nestegg.training import Federation, loop
+from nestegg.training.workers import Workers
 from tests.audit.conftest import Counted
 
 
@@ -138,7 +139,7 @@ def test_groups_that_are_asked_for_and_a_choice_among_many() -> None:
 def test_what_cannot_be_audited_is_refused() -> None:
     with pytest.raises(nestegg.InputError, match="no noise"):
         audit(nestegg.plan([nestegg.Group("all", 4, nestegg.Budget(5.0))], rounds=2, method="fedavg"))
-    with pytest.raises(nestegg.InputError, match=r"seconds = -1 must be above 0"):
+    with pytest.raises(nestegg.InputError, match="seconds = -1 must be a finite number above 0"):
         audit(planted.subject().plan, seconds=-1)
     with pytest.raises(nestegg.InputError, match="needs a Federation or a Plan; it is a str"):
         audit("plan.json")  # type: ignore[arg-type]
@@ -266,3 +267,16 @@ def test_the_last_of_a_group_is_not_one_of_the_next() -> None:
     federation = one.watched.federation
     federation.group = np.append(federation.group[1:], federation.group[-1])
     assert {found.attack for found in exact_attacks(one) if found.refutes} >= {"sensitivity"}
+
+
+def test_a_bug_of_worker_processes_is_found_where_the_users_rounds_would_have_them() -> None:
+    def losing(shared: Any) -> Any:
+        def fewer(self: Workers, *about: Any) -> Any:
+            yield from list(shared(self, *about))[1:]
+
+        return fewer
+
+    whole = planted.subject()
+    whole.workers.count = 2  # as more data would make it
+    with planted.patched(Workers, "_shared", losing):
+        assert {"clip norm", "replay"} <= attacks(audit(whole, clock=Counted(2)))

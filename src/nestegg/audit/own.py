@@ -21,7 +21,7 @@ from nestegg.audit.watching import Watched
 from nestegg.errors import InputError
 from nestegg.mechanism.randomness import Randomness
 from nestegg.planning import Plan
-from nestegg.training import Federation
+from nestegg.training import Federation, Performance
 from nestegg.training.local import Samples
 
 OWN = "your model"
@@ -162,6 +162,11 @@ def wild(federation: Federation, client: int, scale: float) -> Samples:
     return inputs.to(x.dtype), torch.randint(2, (count, *y.shape[1:]), generator=generator).to(y.dtype)
 
 
+def performance_of(federation: Federation) -> Performance:
+    """Return the engine and the processes that a federation has: canaries have too little data to be given the same."""
+    return replace(federation.performance, engine=federation.engine.name, workers=federation.workers.count)
+
+
 def _like(federation: Federation, plan: Plan, data: Any) -> Federation:
     """The same federation of other clients, whose cohorts and noise are secret."""
     return Federation(
@@ -170,7 +175,7 @@ def _like(federation: Federation, plan: Plan, data: Any) -> Federation:
         data,
         local=federation.local,
         mechanics=replace(federation.mechanics, randomness=Randomness(federation.randomness.seed)),
-        performance=federation.performance,
+        performance=performance_of(federation),
     )
 
 
