@@ -15,6 +15,8 @@ from nestegg import plan as make_plan
 from nestegg.audit import Finding, audit
 from nestegg.audit.claims import Claims
 from nestegg.audit.flower_arm import flower_findings
+from nestegg.audit.flower_exact import exact_findings
+from nestegg.audit.flower_stage import Stage
 from nestegg.flower import Guard, PlannedStrategy, PrivacyMod, mod
 from nestegg.flower.aggregation import NoisySum
 from nestegg.flower.terms import Order
@@ -54,6 +56,14 @@ def test_one_client_and_one_round_are_enough() -> None:
     found = list(findings(make_plan([Group("alone", 1, Budget(8.0))], rounds=1, spending_rate=1.0)))
     assert not [one for one in found if refutes(one)]
     assert "sampling where all take part" in {one.attack for one in found}
+
+
+def test_first_and_last_of_a_group_that_has_more_clients_than_canaries_are_canaries() -> None:
+    made = make_plan([Group("many", 90, Budget(8.0)), Group("some", 40, Budget(9.0))], rounds=1)
+    stage = Stage.of(Claims(made, Mechanics(), LocalTraining()), [0, 1])
+    assert {0, 89, 90, 129} <= set(stage.canaries)
+    assert len(stage.canaries) <= 64
+    assert not [one for one in exact_findings(stage, [0, 1]) if refutes(one)]
 
 
 def dropouts_without_shares(patch: Patch) -> None:

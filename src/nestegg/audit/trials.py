@@ -134,9 +134,9 @@ def gather(
     return Trials(clients, group, present, seen, signal, drawn, noise, withdrawn, bits, len(passes))
 
 
-def chosen(claims: Claims, groups: Sequence[int]) -> NDArray[np.int64]:
-    """Return the clients who are canaries: as many as there is room for, evenly from a group's first to its last."""
-    sizes, each = claims.sizes.astype(np.int64), max(CANARIES // len(groups), 2)
+def chosen(claims: Claims, groups: Sequence[int], most: int = CANARIES) -> NDArray[np.int64]:
+    """Return the clients who are canaries: at most so many, or two of each group, evenly from its first to its last."""
+    sizes, each = claims.sizes.astype(np.int64), max(most // len(groups), 2)
     starts = np.cumsum(sizes) - sizes
     return np.concatenate([starts[g] + np.unique(np.linspace(0, sizes[g] - 1, each).astype(np.int64)) for g in groups])
 
