@@ -29,7 +29,7 @@ Clients = NDArray[np.int64]
 
 _SCALES = (1.0, 10.0, 100.0, 1e3, 1e4)  # of canaries' inputs, tried until updates are longer than their norms
 _SAMPLES, _BATCH = 4, 16
-_COARSE = 0.03  # of the noise, at which rounding adds less than one in ten thousand to its variance
+_COARSE = 0.1  # of the noise, at which rounding adds less than one in a thousand to its variance
 
 
 def own_arm(federation: Federation, claims: Claims, groups: Sequence[int]) -> Attacked:
