@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +22,8 @@ from nestegg.audit.claims import Claims
 from nestegg.audit.exact import exact_attacks
 from nestegg.audit.replay import replay
 from nestegg.planning import Setting
-from nestegg.training import Federation
+from nestegg.training import Federation, loop
+from nestegg.training.workers import Workers
 from tests.audit.conftest import Counted
 
 
@@ -134,7 +139,7 @@ def test_groups_that_are_asked_for_and_a_choice_among_many() -> None:
 def test_what_cannot_be_audited_is_refused() -> None:
     with pytest.raises(nestegg.InputError, match="no noise"):
         audit(nestegg.plan([nestegg.Group("all", 4, nestegg.Budget(5.0))], rounds=2, method="fedavg"))
-    with pytest.raises(nestegg.InputError, match=r"seconds = -1 must be above 0"):
+    with pytest.raises(nestegg.InputError, match="seconds = -1 must be a finite number above 0"):
         audit(planted.subject().plan, seconds=-1)
     with pytest.raises(nestegg.InputError, match="needs a Federation or a Plan; it is a str"):
         audit("plan.json")  # type: ignore[arg-type]
@@ -195,3 +200,83 @@ def test_whoever_claims_less_than_what_a_client_adds_is_refuted_to_the_last_bit(
     rows = tuple(replace(row, clip_norm=tuple(c * (1.0 - 3e-6) for c in row.clip_norm)) for row in claims.plan.groups)
     lower = replace(one, claims=replace(claims, plan=replace(claims.plan, groups=rows)))
     assert {found.attack for found in exact_attacks(lower) if found.refutes} == {"sensitivity"}
+
+
+def in_round(*changes: tuple[str, str]) -> AbstractContextManager[None]:
+    """Plant a bug in the text of a round."""
+    text = textwrap.dedent(inspect.getsource(Federation.round))
+    for right, wrong in changes:
+        assert right in text
+        text = text.replace(right, wrong)
+    made: dict[str, Any] = {}
+    exec(compile(f"from __future__ import annotations\n{text}", "planted", "exec"), vars(loop), made)
+    return planted.patched(Federation, "round", lambda _: made["round"])
+
+
+CLEAN = ("if lattice is not None:", "clean = (total * lattice.step / expected).float()\n    if lattice is not None:")
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("spend-as-you-go", [("client not in absent and ", "")]),
+        ("spend-as-you-go", [CLEAN, ("clip_norm, velocity), report", "clip_norm, clean), report")]),
+        ("adaptive-clipping", [CLEAN, ("state.model + update", "state.model + clean")]),
+        ("adaptive-clipping", [("bits += part.bits", "bits += 2.0 * part.bits")]),
+        ("adaptive-clipping", [("controller.server_momentum * velocity + update", "velocity + update")]),
+    ],
+    ids=["the absent count", "velocity without noise", "model without noise", "bits count twice", "momentum"],
+)
+def test_a_round_that_does_something_else_is_not_its_plain_version(method: str, changes: list[tuple[str, str]]) -> None:
+    one = arms.crafted_arm(claims_of(planted.subject(method).plan), nestegg.Performance(engine="dense"), [0, 1, 2], 1)
+    assert not replay(one).refutes
+    with in_round(*changes):
+        assert replay(one).refutes
+
+
+def test_much_noise_is_no_alarm_though_its_lattice_is_coarse_beside_a_clip_norm() -> None:
+    made = nestegg.plan([nestegg.Group("all", 30, nestegg.Budget(0.3))], rounds=100, method="dp-fedavg")
+    one = arms.crafted_arm(claims_of(made), nestegg.Performance(engine="dense"), [0], 1)
+    found = [*exact_attacks(one), *arms.below_the_norm(one.claims, nestegg.Performance(engine="dense"), [0], 1)]
+    assert not any(finding.refutes for finding in found)
+
+
+def test_weights_too_coarse_for_their_noise_are_listed_and_not_taken_for_wrong_noise() -> None:
+    groups = [nestegg.Group("all", 6, nestegg.Budget(5.0))]
+    plan = nestegg.plan(groups, rounds=2, clip_norm=1e-6)
+    data = [(torch.randn(3, 4), torch.randint(3, (3,))) for _ in range(6)]
+    found = audit(Federation(plan, nn.Linear(4, 3), data), clock=Counted(4))
+    assert not found.refutations
+    assert any("too coarse beside noise" in line for line in found.not_attacked)
+
+
+def test_a_model_whose_rounds_take_too_long_is_attacked_exactly_and_the_rest_is_listed() -> None:
+    class Late(Counted):
+        """Time that is over when statistics of the model begin."""
+
+        def until(self, share: float, tell: Callable[[float], None]) -> Callable[[int], bool]:
+            return lambda passes: share > 0.8 and passes < 2
+
+    found = audit(planted.subject(), clock=Late(2))
+    assert "your model, by statistics: there is no time for 8 rounds of it" in found.not_attacked
+    assert any(one.finding.arm == "your model" for one in found.findings)
+
+
+def test_the_last_of_a_group_is_not_one_of_the_next() -> None:
+    one = arms.crafted_arm(claims_of(planted.subject().plan), nestegg.Performance(engine="dense"), [0, 1, 2], 1)
+    federation = one.watched.federation
+    federation.group = np.append(federation.group[1:], federation.group[-1])
+    assert {found.attack for found in exact_attacks(one) if found.refutes} >= {"sensitivity"}
+
+
+def test_a_bug_of_worker_processes_is_found_where_the_users_rounds_would_have_them() -> None:
+    def losing(shared: Any) -> Any:
+        def fewer(self: Workers, *about: Any) -> Any:
+            yield from list(shared(self, *about))[1:]
+
+        return fewer
+
+    whole = planted.subject()
+    whole.workers.count = 2  # as more data would make it
+    with planted.patched(Workers, "_shared", losing):
+        assert {"clip norm", "replay"} <= attacks(audit(whole, clock=Counted(2)))

@@ -132,7 +132,11 @@ def test_an_interruption_keeps_what_was_found(run: Run, folder: Path, monkeypatc
     [
         (["audit", "nowhere.toml"], "nowhere.toml"),
         (["audit", "."], "is not a run"),
-        (["audit", "mine.toml", "--seconds", "0"], "seconds = 0.0 must be above 0"),
+        (["audit", "mine.toml", "--seconds", "0"], "seconds = 0.0 must be a finite number above 0"),
+        (["audit", "mine.toml", "--seconds", "nan"], "seconds = nan must be a finite number above 0"),
+        (["audit", "mine.toml", "--seconds", "inf"], "seconds = inf must be a finite number above 0"),
+        (["audit", "mine.toml", "--seconds", "5", "--thorough"], "--thorough takes 600 seconds: --seconds 5 must be"),
+        (["audit", "mine.toml", "--seconds", "1", "--out", "mine.toml"], "--out mine.toml must be a folder"),
         (["audit", "mine.toml", "--groups", "nobody", "--seconds", "1"], "groups = 'nobody' must be among"),
         (["audit", "none.json"], "no noise: it promises nothing"),
     ],

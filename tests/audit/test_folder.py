@@ -105,6 +105,10 @@ FOR_RELEASE: dict[str, tuple[str, Planted]] = {
         "fields",
         lambda run: (run / "report.html").write_text("Clients (simulation only)"),
     ),
+    "something after a torn line": (
+        "fields",
+        lambda run: (run / "rounds.jsonl").write_text(f"{{\n{(run / 'rounds.jsonl').read_text()}"),
+    ),
     "a stamp": ("not for release", lambda run: change(run, "rounds.jsonl", lambda one: one.update(note=STAMP))),
     "an open private part": ("private part", lambda run: (run / "private").chmod(0o755)),
     "another plan": ("plan file", lambda run: change(run, "plan.json", lambda one: one.update(spending_rate=0.8))),
@@ -187,7 +191,8 @@ def test_an_audit_takes_a_run(runs: dict[bool, Path], tmp_path: Path) -> None:
 
 def test_twin_runs_of_the_code_as_it_is_are_the_same(tmp_path: Path) -> None:
     found = twin_runs(federation())
-    assert [(one.attack, one.refutes) for one in found] == [("twin runs", False), ("times of files", False)]
+    attacks = ("twin runs", "times of files", "a run for release")
+    assert [(one.attack, one.refutes) for one in found] == [(attack, False) for attack in attacks]
     assert found[0].trials >= 8  # files, and what was said
 
 
@@ -270,10 +275,28 @@ def times_of_files(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RunFolder, "hide_times", lambda self: None)
 
 
+def size_of_the_cohort(patch: pytest.MonkeyPatch) -> None:
+    real = Federation.round
+
+    def telling(self: Federation, *about: Any) -> Any:
+        state, report = real(self, *about)
+        return state, replace(report, simulation_only_cohort_size=5)
+
+    patch.setattr(Federation, "round", telling)
+
+
+FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], set[str]] = {
+    labels_in_the_summary: {"twin runs", "a run for release"},
+    times_of_files: {"times of files"},
+    size_of_the_cohort: {"a run for release"},
+}
+
+
 @pytest.mark.parametrize(
     "plant",
     [
         labels_in_the_summary,
+        size_of_the_cohort,
         pytest.param(samples_in_the_page, marks=pytest.mark.slow),
         pytest.param(said_while_it_runs, marks=pytest.mark.slow),
         times_of_files,
@@ -284,5 +307,5 @@ def test_twin_runs_notice_what_tells_of_data(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    attack = "times of files" if plant is times_of_files else "twin runs"
-    assert {one.attack for one in twin_runs(federation()) if one.refutes} == {attack}
+    found = {one.attack for one in twin_runs(federation()) if one.refutes}
+    assert found == FOUND_BY.get(plant, {"twin runs"})

@@ -152,3 +152,44 @@ def test_what_was_spent_before_is_not_part_of_what_is_attacked(claims: Claims) -
     curve = tradeoff.claimed_curve(replace(claims, plan=planned((nestegg.Charge(0.5, 3.0, 20),))), 0)
     fresh = tradeoff.claimed_curve(replace(claims, plan=planned(())), 0)
     assert curve.deltas[0] < fresh.deltas[0]
+
+
+def rare(claims: Claims, rng: np.random.Generator, rate: float, *, held: bool = False) -> Trials:
+    """Draws of a group by one small rate; `held` lets the draw of a round be that of the round before."""
+    drawn = rng.random((TRIALS, claims.plan.rounds)) < rate
+    if held:
+        drawn[:, 1::2] = drawn[:, ::2]
+    nobody, zeros = np.zeros(TRIALS, np.int64), np.zeros(drawn.shape)
+    return Trials(nobody, nobody, nobody == 0, zeros, zeros, drawn, Noise(), Noise(), Noise(), 1)
+
+
+def test_rare_draws_that_meet_by_chance_are_no_alarm(claims: Claims) -> None:
+    rng, rate = np.random.default_rng(11), 0.01
+    row = replace(claims.plan.groups[0], sampling_rate=(rate,) * claims.plan.rounds)
+    plan = replace(claims.plan, groups=(row, *claims.plan.groups[1:]))
+    seldom = replace(claims, plan=plan)
+    found = [one for _ in range(300) for one in statistics.sampling("", seldom, rare(seldom, rng, rate), 0)]
+    assert {one.attack for one in found} == {"sampling", "sampling by round"}  # too few meet for anything else
+    values = np.array([one.p for one in found], np.float64)
+    for level in (0.1, 0.01):
+        assert (values <= level).mean() <= 1.5 * level
+    assert min(one.p or 0.0 for one in statistics.sampling("", seldom, rare(seldom, rng, 3 * rate), 0)) < 1e-9
+
+
+def test_a_cohort_that_is_drawn_once_for_two_rounds_is_seen(claims: Claims) -> None:
+    row = replace(claims.plan.groups[0], sampling_rate=(0.4,) * claims.plan.rounds)
+    often = replace(claims, plan=replace(claims.plan, groups=(row, *claims.plan.groups[1:])))
+    found = statistics.sampling("", often, rare(often, np.random.default_rng(12), 0.4, held=True), 0)
+    assert {one.attack for one in found if one.p is not None and one.p < 1e-6} == {"sampling across rounds"}
+
+
+def test_likelihood_ratios_are_finite_where_all_take_part_and_noise_is_small(claims: Claims) -> None:
+    row = replace(claims.plan.groups[0], sampling_rate=(1.0,) * claims.plan.rounds)
+    certain = replace(claims, plan=replace(claims.plan, groups=(row, *claims.plan.groups[1:])))
+    signal, present = np.full((4, claims.plan.rounds), 60.0), np.arange(4) % 2 == 0
+    seen = signal * present[:, None]
+    group = np.zeros(4, np.int64)
+    trials = Trials(group, group, present, seen, signal, seen > 0.0, Noise(), Noise(), Noise(), 1)
+    own, none = tradeoff.likelihood_ratios(certain, trials, 0)
+    assert own == pytest.approx(claims.plan.rounds * 1800.0)
+    assert none == pytest.approx(claims.plan.rounds * -1800.0)

@@ -110,7 +110,10 @@ def _attack_model(attack: Attack, federation: Federation) -> None:
         attack.tell("twin runs", clock.passed / clock.seconds)
         _attack_runs(attack, federation)
     tell = lambda share: attack.tell("your model", share)  # noqa: E731
-    attack.judge(own.OWN, own.trials_on(one, clock.until(0.35, tell)))
+    try:
+        attack.judge(own.OWN, own.trials_on(one, clock.until(0.35, tell), clock.until(0.6, tell)))
+    except InputError as error:
+        attack.missing.append(f"your model, by statistics: {str(error).rstrip('.')}")
 
 
 def _attack_runs(attack: Attack, federation: Federation) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from nestegg.audit.claims import Claims
 from nestegg.audit.clock import Clock
 from nestegg.audit.findings import FALSE_ALARMS, Judged, corrected
 from nestegg.audit.folder import folder_findings
+from nestegg.audit.own import performance_of
 from nestegg.audit.tradeoff import Evidence
 from nestegg.errors import InputError
 from nestegg.planning import Plan
@@ -105,9 +106,7 @@ def audit(
         attack.tell("the run's folder", 0.0)
         attack.add(folder_findings(folder))
     if plan_holds(attack, plan):
-        engine = federation.engine.name if federation else "dense"
-        performance = replace(federation.performance if federation else Performance(), engine=engine)
-        attack_code(attack, federation, performance)
+        attack_code(attack, federation, performance_of(federation) if federation else Performance(engine="dense"))
     facts = _facts(plan, federation, attack)
     return Audit(facts, tuple(corrected(attack.findings)), tuple(attack.evidence), tuple(attack.missing))
 

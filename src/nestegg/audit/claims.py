@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nestegg.accounting import Array
 from nestegg.planning import Plan
@@ -27,6 +28,11 @@ class Claims:
     def sizes(self) -> Array:
         """Clients of each group."""
         return np.array([row.group.clients for row in self.plan.groups], np.float64)
+
+    @cached_property
+    def owner(self) -> NDArray[np.int64]:
+        """The group of each client."""
+        return np.repeat(np.arange(len(self.sizes)), self.sizes.astype(np.int64))
 
     @cached_property
     def rates(self) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -16,8 +17,8 @@ class Clock:
     """
 
     def __init__(self, seconds: float) -> None:
-        if not seconds > 0.0:
-            raise InputError(f"seconds = {seconds!r} must be above 0.")
+        if not 0.0 < seconds < math.inf:
+            raise InputError(f"seconds = {seconds!r} must be a finite number above 0.")
         self.started, self.seconds, self.stopped = time.monotonic(), float(seconds), False
 
     @property

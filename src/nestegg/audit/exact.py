@@ -15,8 +15,9 @@ from nestegg.audit.findings import Finding
 from nestegg.audit.watching import Watched
 from nestegg.training import State
 
-# A loud canary must come this close to its clip norm: clipping aims a millionth below it, and truncation takes a step.
+# A loud canary must come this close to its clip norm, but for what truncation takes; clipping aims a millionth below.
 REACHED = 1.0 - 1e-5
+TRUNCATED = 2.0  # steps that truncation takes, at most: one of each of up to four coordinates
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,18 +73,20 @@ def exact_attacks(one: Attacked) -> Iterator[Finding]:
 def _lengths(one: Attacked, contributions: dict[int, list[Tensor]]) -> Iterator[Finding]:
     """A client moves the sum by its clip norm at most; by all of it, if its update is longer."""
     for group in sorted(set(one.owner)):
-        shares = []
+        shares, reached = [], []
         for t, alone in contributions.items():
             one.watched.contribution(one.state(t), [])  # for the lattice of this round
             for owner, points in zip(one.owner, alone, strict=True):
                 if owner == group:
-                    shares.append(one.length(points) / one.claims.norm(group, t, one.state(t).clip_norm))
+                    norm, length = one.claims.norm(group, t, one.state(t).clip_norm), one.length(points)
+                    shares.append(length / norm)
+                    reached.append((length + TRUNCATED * one.watched.clipping.step) / norm)
         name, most, least = one.claims.plan.groups[group].group.name, max(shares), min(shares)
         says = f"a client moves the sum by {most:.6f} of its clip norm; at most 1 is claimed"
         yield Finding(one.arm, "sensitivity", says, name, refutes=not most <= 1.0, trials=len(shares))
         if one.is_loud:
             says = f"an update beyond the clip norm counts as {least:.6f} of it; 1 is claimed"
-            yield Finding(one.arm, "clip norm", says, name, refutes=not least >= REACHED, trials=len(shares))
+            yield Finding(one.arm, "clip norm", says, name, refutes=not min(reached) >= REACHED, trials=len(shares))
 
 
 def _company(one: Attacked, contributions: dict[int, list[Tensor]]) -> Finding:

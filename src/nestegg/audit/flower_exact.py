@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from nestegg.accounting import Array
 from nestegg.audit.arms import cast
-from nestegg.audit.exact import REACHED, some_rounds
+from nestegg.audit.exact import REACHED, TRUNCATED, some_rounds
 from nestegg.audit.findings import Finding
 from nestegg.audit.flower_stage import FLOWER, SECRET, Stage, Unpaid, answer, silence
 from nestegg.audit.replay import plain_noise
-from nestegg.audit.statistics import noise_size
+from nestegg.audit.statistics import noise_repeated, noise_size
 from nestegg.audit.trials import Noise
 from nestegg.errors import InputError
 from nestegg.flower import OwnAccount, private_client_app, wire
@@ -39,19 +39,22 @@ def exact_findings(stage: Stage, groups: Sequence[int]) -> Iterator[Finding]:
 
 
 class _Sent:
-    """What some canaries send in some rounds, with noise that is known, and with noise that is secret."""
+    """What some canaries send in some rounds, with noise that is known, and, twice, with noise that is secret."""
 
     def __init__(self, stage: Stage, groups: Sequence[int]) -> None:
         self.stage, self.claims = stage, stage.claims
         self.canaries, self.owner, _ = cast(stage.claims, groups)
         self.rounds = some_rounds(stage.claims)
         self.known = Randomness(int(np.random.SeedSequence().generate_state(1)[0]), reproducible=True)
-        known, secret = ClientApp(mods=[Unpaid(noise=self._noise)]), ClientApp(mods=[Unpaid()])
-        self.replies, self.secret = (self._asked(stage.app(stage.trained, app)) for app in (known, secret))
+        self.replies, self.secret, self.again = (
+            self._asked(stage.app(stage.trained, ClientApp(mods=[mod])))
+            for mod in (Unpaid(noise=self._noise), Unpaid(), Unpaid())
+        )
 
     def findings(self) -> Iterator[Finding]:
         """Attack all of it."""
-        everything = [one for found in (self.replies, self.secret) for part in found.values() for one in part.values()]
+        asked = (self.replies, self.secret, self.again)
+        everything = [one for found in asked for part in found.values() for one in part.values()]
         wrong = sum(not _is_update(reply) for reply in everything)
         says = f"{wrong} of {len(everything)} replies hold something else than one vector of lattice points"
         yield Finding(FLOWER, "what leaves a client", says, refutes=wrong > 0, trials=len(everything))
@@ -59,7 +62,7 @@ class _Sent:
             return
         yield self._lattice()
         yield from self._lengths()
-        yield self._shares()
+        yield from self._shares()
         yield self._sums()
 
     def _asked(self, app: ClientApp) -> dict[int, dict[int, Message]]:
@@ -91,28 +94,30 @@ class _Sent:
         """What leaves a client, less its noise, is as long as its clip norm at most; all of that if it is louder."""
         for group in sorted(set(self.owner)):
             own = [client for client, owner in zip(self.canaries, self.owner, strict=True) if owner == group]
-            shares = [
-                math.sqrt(math.fsum(np.square(self._clipped(t, client)).tolist()))
-                * self.stage.terms.lattice(t + 1).step
-                / float(self.claims.norms[group, t])
-                for t in self.rounds
-                for client in own
-            ]
+            shares, reached = [], []
+            for t in self.rounds:
+                step, norm = self.stage.terms.lattice(t + 1).step, float(self.claims.norms[group, t])
+                for client in own:
+                    length = math.sqrt(math.fsum(np.square(self._clipped(t, client)).tolist())) * step
+                    shares.append(length / norm)
+                    reached.append((length + TRUNCATED * step) / norm)
             name, most, least = self.claims.plan.groups[group].group.name, max(shares), min(shares)
             says = f"a client sends at most {most:.6f} of its clip norm, beside its noise; at most 1 is claimed"
             yield Finding(FLOWER, "sensitivity", says, name, refutes=not most <= 1.0, trials=len(shares))
             says = f"an update beyond the clip norm is sent as {least:.6f} of it; 1 is claimed"
-            yield Finding(FLOWER, "clip norm", says, name, refutes=not least >= REACHED, trials=len(shares))
+            yield Finding(FLOWER, "clip norm", says, name, refutes=not min(reached) >= REACHED, trials=len(shares))
 
-    def _shares(self) -> Finding:
-        """What leaves a client carries its share of the noise: (c_n σ_n)²/N."""
+    def _shares(self) -> Iterator[Finding]:
+        """What leaves a client carries its share of the noise, (c_n σ_n)²/N, another one in every run."""
         noise = Noise()
-        for t, replies in self.secret.items():
+        for t in self.rounds:
             step = self.stage.terms.lattice(t + 1).step
-            for client, reply in replies.items():
-                off = (_points(reply) - self._clipped(t, client)) * step / self._share(t)
-                noise.add(off[None, :], None)
-        return noise_size(FLOWER, "noise of a share", noise)
+            for client in self.canaries:
+                replies = (self.secret[t][client], self.again[t][client])
+                one, before = ((_points(one) - self._clipped(t, client)) * step / self._share(t) for one in replies)
+                noise.add(one[None, :], before[None, :])
+        yield noise_size(FLOWER, "noise of a share", noise)
+        yield noise_repeated(FLOWER, "runs", noise)
 
     def _sums(self) -> Finding:
         """A client changes the sum by what it has sent, and by nothing else; a reply that comes twice counts once."""

@@ -18,9 +18,9 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from nestegg.accounting import Array
-from nestegg.audit.arms import members
 from nestegg.audit.canaries import LOUD, QUIET, nameless
 from nestegg.audit.claims import Claims
+from nestegg.audit.trials import chosen
 from nestegg.flower import Enrolling, PlannedStrategy, PrivacyMod, Sharing, wire
 from nestegg.flower.enrolment import client_of_key
 from nestegg.flower.in_process import FIRST_NODE, LocalGrid, identify, public_key
@@ -61,9 +61,7 @@ class Stage:
     @classmethod
     def of(cls, claims: Claims, groups: Sequence[int]) -> Stage:
         """Return a stage with canaries of some groups."""
-        each = max(_CANARIES // len(groups), 2)
-        canaries = tuple(client for group in groups for client in members(claims, group)[:each])
-        return cls(claims, canaries, np.repeat(np.arange(len(claims.sizes)), claims.sizes.astype(np.int64)))
+        return cls(claims, tuple(chosen(claims, groups, _CANARIES).tolist()), claims.owner)
 
     @property
     def sharing(self) -> Sharing:

@@ -125,7 +125,7 @@ class _Run:
         claims = [self._claims(plan) for plan in plans]
         lines = [json.loads(line) for line in self.folder.lines()]
         wrong = [line.get("round") for line in lines if not any(_agree(line, one) for one in claims)]
-        says = f"round {wrong[0]} and {len(wrong) - 1} others do not follow" if wrong else "ε, noise and norms follow"
+        says = f"{len(wrong)} rounds, {wrong[0]} the first, do not follow" if wrong else "ε, noise and norms follow"
         # Numbers of another arithmetic may be right and differ in their last digits, or have meant something else.
         yield self._finding("rounds", f"{says} from the plan", bool(wrong) and not self._is_foreign, len(lines))
 
@@ -165,6 +165,9 @@ class _Run:
 
     def _strange_fields(self) -> Iterator[str]:
         yield from self._unknown("rounds.jsonl", _LINE, *map(json.loads, self.folder.lines()))
+        rounds, whole = self.path / "rounds.jsonl", len(self.folder.lines())
+        if rounds.is_file() and len(rounds.read_bytes().splitlines()) > whole + 1:  # a crash tears the last one alone
+            yield f"rounds.jsonl: line {whole + 1}"
         summary = _json(self.path / "summary.json")
         yield from self._unknown("summary.json", _SUMMARY, summary)
         yield from self._unknown("summary.json", _GROUP, *summary.get("groups", ()))

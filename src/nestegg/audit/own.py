@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from nestegg.audit.watching import Watched
 from nestegg.errors import InputError
 from nestegg.mechanism.randomness import Randomness
 from nestegg.planning import Plan
-from nestegg.training import Federation
+from nestegg.training import Federation, Performance
 from nestegg.training.local import Samples
 
 OWN = "your model"
@@ -28,6 +29,7 @@ Clients = NDArray[np.int64]
 
 _SCALES = (1.0, 10.0, 100.0, 1e3, 1e4)  # of canaries' inputs, tried until updates are longer than their norms
 _SAMPLES, _BATCH = 4, 16
+_COARSE = 0.1  # of the noise, at which rounding adds less than one in a thousand to its variance
 
 
 def own_arm(federation: Federation, claims: Claims, groups: Sequence[int]) -> Attacked:
@@ -73,23 +75,47 @@ def raising_arm(federation: Federation, one: Attacked) -> Attacked:
     return replace(one, watched=Watched(made), failing=failing, how="whose data cannot be read")
 
 
-def trials_on(one: Attacked, go_on: Callable[[int], bool]) -> Trials:
+def trials_on(one: Attacked, go_on: Callable[[int], bool], first: Callable[[int], bool]) -> Trials:
     """Run the plan's rounds on the model as it was at first, with and without canaries' data, until told to stop.
 
     One canary of each group takes part. What the others of them contribute to a round is known to the adversary.
+
+    Args:
+        one: canaries on the model.
+        go_on: asked with the number of passes that are done.
+        first: the same in the first passes, without which there is nothing to judge.
+
+    Raises:
+        InputError: the model is too coarse beside its noise, or a pass takes too long.
     """
+    _check_rounding(one)
+    rounds = one.claims.plan.rounds
     groups = sorted(set(one.owner))
     clients = np.array([one.canaries[one.owner.index(group)] for group in groups])
     noise, passes = Noise(), 0
     parts: list[list[Array]] = []
     while not parts or go_on(passes):
-        batch = _BATCH if parts else 2
-        views = [_views(one, clients, t, batch, noise) for t in range(one.claims.plan.rounds)]
+        batch, goes_on = (_BATCH, go_on) if parts else (2, first)
+        in_time = takewhile(lambda _, done=passes, asked=goes_on: asked(done), range(rounds))  # type: ignore[misc]
+        views = [_views(one, clients, t, batch, noise) for t in in_time]
+        if len(views) < rounds:
+            break
         parts.append([np.stack(part, axis=-1).reshape(-1, len(views)) for part in zip(*views, strict=True)])
         passes += batch
+    if not parts:
+        raise InputError(f"there is no time for {rounds} rounds of it.")
     seen, signal, drawn = (np.concatenate(part) for part in zip(*parts, strict=True))
     group, present = np.tile(groups, passes), np.repeat(np.arange(passes) % 2 == 0, len(groups))
     return Trials(clients, group, present, seen, signal, drawn > 0.0, noise, Noise(), Noise(), passes)
+
+
+def _check_rounding(one: Attacked) -> None:
+    """Refuse a model whose weights are released too coarsely: their rounding would be taken for noise."""
+    claims, model = one.claims, one.state(0).model
+    stds = [claims.std(t, claims.plan.clip_norm) / claims.expected[t] for t in range(claims.plan.rounds)]
+    spacing = float(model.abs().max()) * torch.finfo(model.dtype).eps
+    if not claims.plan.about.learns_clip_norm and spacing > _COARSE * min(stds):
+        raise InputError(f"its weights are {spacing:.0e} apart, too coarse beside noise of {min(stds):.0e}.")
 
 
 def _views(one: Attacked, clients: Clients, t: int, batch: int, noise: Noise) -> tuple[Array, Array, Array]:
@@ -136,6 +162,11 @@ def wild(federation: Federation, client: int, scale: float) -> Samples:
     return inputs.to(x.dtype), torch.randint(2, (count, *y.shape[1:]), generator=generator).to(y.dtype)
 
 
+def performance_of(federation: Federation) -> Performance:
+    """Return the engine and the processes that a federation has: canaries have too little data to be given the same."""
+    return replace(federation.performance, engine=federation.engine.name, workers=federation.workers.count)
+
+
 def _like(federation: Federation, plan: Plan, data: Any) -> Federation:
     """The same federation of other clients, whose cohorts and noise are secret."""
     return Federation(
@@ -144,7 +175,7 @@ def _like(federation: Federation, plan: Plan, data: Any) -> Federation:
         data,
         local=federation.local,
         mechanics=replace(federation.mechanics, randomness=Randomness(federation.randomness.seed)),
-        performance=federation.performance,
+        performance=performance_of(federation),
     )
 
 

@@ -31,10 +31,12 @@ class Curve:
     Attributes:
         epsilons: from 0 on.
         deltas: of each; an upper bound, by privacy loss distributions.
+        epsilon: at the δ of the client's budget.
     """
 
     epsilons: Array
     deltas: Array
+    epsilon: float
 
     def least_miss(self, false_alarms: Array) -> Array:
         """Return the smallest share of misses that any test with these false alarms can have."""
@@ -46,9 +48,9 @@ def claimed_curve(claims: Claims, group: int) -> Curve:
     """Return the curve of what this plan releases of a client, without what the client had spent before."""
     row = claims.plan.groups[group]
     spent = spending(replace(row, group=replace(row.group, already_spent=())).charges())
-    most = 1.2 * max(float(spent.epsilon(row.group.budget.delta)[0]), 0.5)
-    epsilons = np.linspace(0.0, most, _EPSILONS)
-    return Curve(epsilons, np.array([float(spent.delta(epsilon)[0]) for epsilon in epsilons]))
+    epsilon = float(spent.epsilon(row.group.budget.delta)[0])
+    epsilons = np.linspace(0.0, 1.2 * max(epsilon, 0.5), _EPSILONS)
+    return Curve(epsilons, np.array([float(spent.delta(one)[0]) for one in epsilons]), epsilon)
 
 
 def likelihood_ratios(claims: Claims, trials: Trials, group: int) -> tuple[Array, Array]:
@@ -60,8 +62,9 @@ def likelihood_ratios(claims: Claims, trials: Trials, group: int) -> tuple[Array
     for is_present in (True, False):
         own = (trials.group == group) & (trials.present == is_present)
         seen, signal = trials.seen[own], trials.signal[own]
-        grown = np.expm1(np.minimum(seen * signal - np.square(signal) / 2.0, 700.0))
-        found.append(np.log1p(claims.rates[group] * grown).sum(axis=1))
+        with np.errstate(divide="ignore"):  # a rate of 1 leaves nothing of the other world, whose logarithm is −∞
+            rest, own_rate = np.log1p(-claims.rates[group]), np.log(claims.rates[group])
+        found.append(np.logaddexp(rest, own_rate + seen * signal - np.square(signal) / 2.0).sum(axis=1))
     return found[0], found[1]
 
 
@@ -107,7 +110,7 @@ def attack(arm: str, claims: Claims, trials: Trials, group: int) -> tuple[list[F
         row.group.name,
         len(present) + len(absent),
         row.group.budget.epsilon,
-        float(np.interp(-row.group.budget.delta, -curve.deltas, curve.epsilons)),
+        curve.epsilon,
         max(bounds),
         bound_by_gaussian(present, absent, row.group.budget.delta),
         tuple(alarms.tolist()),

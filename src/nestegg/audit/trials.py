@@ -125,7 +125,7 @@ def gather(
         passes.append(made)
         if len(passes) % 4 == 1:
             withdrawn.add(_pass(claims, one, clients, half).quiet, None)
-    owner = np.repeat(np.arange(len(claims.sizes)), claims.sizes.astype(np.int64))[clients]
+    owner = claims.owner[clients]
     seen, signal, drawn = (
         np.concatenate([getattr(one, name).T for one in passes]) for name in ("seen", "signal", "drawn")
     )
@@ -134,11 +134,11 @@ def gather(
     return Trials(clients, group, present, seen, signal, drawn, noise, withdrawn, bits, len(passes))
 
 
-def chosen(claims: Claims, groups: Sequence[int]) -> NDArray[np.int64]:
-    """Return the clients who are canaries: the first of each group, as many as there is room for."""
-    ends = np.cumsum(claims.sizes).astype(np.int64)
-    starts, each = ends - claims.sizes.astype(np.int64), max(CANARIES // len(groups), 2)
-    return np.concatenate([np.arange(starts[g], min(starts[g] + each, ends[g])) for g in groups])
+def chosen(claims: Claims, groups: Sequence[int], most: int = CANARIES) -> NDArray[np.int64]:
+    """Return the clients who are canaries: at most so many, or two of each group, evenly from its first to its last."""
+    sizes, each = claims.sizes.astype(np.int64), max(most // len(groups), 2)
+    starts = np.cumsum(sizes) - sizes
+    return np.concatenate([starts[g] + np.unique(np.linspace(0, sizes[g] - 1, each).astype(np.int64)) for g in groups])
 
 
 def released(claims: Claims, before: State, after: State) -> Tensor:
@@ -149,7 +149,7 @@ def released(claims: Claims, before: State, after: State) -> Tensor:
 
 
 def _pass(claims: Claims, one: Crafted, clients: NDArray[np.int64], absent: Collection[int] = ()) -> Pass:
-    owner = np.repeat(np.arange(len(claims.sizes)), claims.sizes.astype(np.int64))[clients]
+    owner = claims.owner[clients]
     rows: list[tuple[NDArray[Any], ...]] = []
     before = one.watched.federation.start()
     for t in range(claims.plan.rounds):

@@ -1,4 +1,8 @@
-"""Twin runs: two real runs that differ in data which counts as zero, and whose releases must not differ at all."""
+"""Twin runs: two real runs that differ in data which counts as zero, and whose releases must not differ at all.
+
+Twins share a seed, so they are not for release, and may say of cohorts what others must not. A third run, whose noise
+is secret, shows what a run leaves behind that is.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from nestegg.audit.arms import cast, members
 from nestegg.audit.canaries import nameless
 from nestegg.audit.claims import Claims
 from nestegg.audit.findings import Finding
-from nestegg.audit.folder import RUN
+from nestegg.audit.folder import RUN, folder_findings
 from nestegg.audit.own import wild
 from nestegg.audit.watching import Watched
 from nestegg.errors import InputError
@@ -58,6 +62,9 @@ def twin_runs(federation: Federation) -> list[Finding]:
             raise InputError("no data of a canary counts as zero on this model.")
     with tempfile.TemporaryDirectory(prefix="nestegg-audit-") as place:
         twins = [_Twin(_world(federation, odd, world), Path(place) / str(world[0]) / "run") for world in _WORLDS]
+        secret = Path(place) / "secret" / "run"
+        _Twin(_world(federation, odd, _WORLDS[0], secret=True), secret)
+        wrong = [one.says for one in folder_findings(secret) if one.refutes]
     first, second = (twin.released for twin in twins)
     differing = sorted(name for name in first.keys() | second.keys() if first.get(name) != second.get(name))
     says = f"{differing[0]} tells of" if differing else "nothing that may be released tells of"
@@ -72,6 +79,12 @@ def twin_runs(federation: Federation) -> list[Finding]:
             trials=len(first),
         ),
         Finding(RUN, "times of files", when, refutes=not at_midnight, trials=len(first)),
+        Finding(
+            RUN,
+            "a run for release",
+            wrong[0] if wrong else "a run whose noise is secret leaves nothing else than may be released",
+            refutes=bool(wrong),
+        ),
     ]
 
 
@@ -115,7 +128,7 @@ def _odd(federation: Federation) -> int:
     return members(claims, int(np.argmax(claims.rates[:, 0])))[-1]
 
 
-def _world(federation: Federation, odd: int, world: tuple[int, int]) -> Federation:
+def _world(federation: Federation, odd: int, world: tuple[int, int], *, secret: bool = False) -> Federation:
     """The federation with canaries for clients, one of whom has data that counts as zero."""
     plan, x, y = nameless(federation.plan), *federation.clients.zeros
     claims, (samples, label) = Claims(plan, federation.mechanics, federation.local), world
@@ -126,12 +139,13 @@ def _world(federation: Federation, odd: int, world: tuple[int, int]) -> Federati
     inputs = torch.full((samples, *x.shape[1:]), value, dtype=x.dtype)
     data[odd] = inputs, torch.full((samples, *y.shape[1:]), label, dtype=y.dtype)
     rate = float(claims.rates[:, 0].max())
+    randomness = Randomness() if secret else Randomness(_seed(odd, rate, plan.clients), True)
     return Federation(
         plan,
         federation.model,
         data,
         local=federation.local,
-        mechanics=replace(federation.mechanics, randomness=Randomness(_seed(odd, rate, plan.clients), True)),
+        mechanics=replace(federation.mechanics, randomness=randomness),
         test=wild(federation, 1, 1.0),
         performance=federation.performance,
     )

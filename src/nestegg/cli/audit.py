@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from nestegg.errors import VerificationError
+from nestegg.errors import InputError, VerificationError
 from nestegg.extras import RUNS, needs
 
 if TYPE_CHECKING:
@@ -44,9 +44,14 @@ def audit(
     from nestegg.audit import audit as attacked
     from nestegg.audit.subjects import subject_of
 
-    given = _SECONDS if seconds is None else seconds
+    if thorough and seconds is not None:
+        raise InputError(f"--thorough takes {_THOROUGH:g} seconds: --seconds {seconds:g} must be left out beside it.")
+    usual = _THOROUGH if thorough else _SECONDS
+    clock = Clock(usual if seconds is None else seconds)
+    if out is not None and out.exists() and not out.is_dir():  # said now, not after a minute
+        raise InputError(f"--out {out} must be a folder; it is a file.")
     known = subject_of(subject)
-    clock = Clock(_THOROUGH if thorough else given)
+    clock = Clock(clock.seconds)  # loading data takes no time from the attacks
     with _stoppable(clock), _progress(as_json) as tell:
         found = attacked(known.what, groups=groups or (), clock=clock, folder=known.folder, tell=tell)
     folder = out or known.folder or Path(f"{known.name}-audit")

@@ -56,7 +56,8 @@ def audit_summary(content: dict[str, Any]) -> str:
         f"{facts(numbers)}{said}<p><b>{escape(content['caveat'])}</b></p>"
         f'<p class="soft">{escape(content["method"])}, {content["clients"]} clients, {content["rounds"]} rounds, '
         f"δ = {content['delta']:g}; {escape(engine)}, nestegg {escape(content['version'])}; plan "
-        f"<code>{content['plan']}</code>. {len(content['groups'])} of {content['all_groups']} groups were attacked.</p>"
+        f"<code>{escape(content['plan'])}</code>. "
+        f"{len(content['groups'])} of {content['all_groups']} groups were attacked.</p>"
     )
 
 
