@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         State,
         train,
     )
+    from nestegg.training.influence import Influence, measure_influence
 
     __version__: str
 
@@ -49,6 +50,7 @@ __all__ = [
     "Federation",
     "Group",
     "GroupPlan",
+    "Influence",
     "InputError",
     "Ledger",
     "LocalTraining",
@@ -70,6 +72,7 @@ __all__ = [
     "compare",
     "grouped",
     "load_plan",
+    "measure_influence",
     "plan",
     "run",
     "save_plan",
@@ -94,6 +97,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
         *("RoundReport", "State", "train"),
     ),
+    "training.influence": ("Influence", "measure_influence"),
 }
 _EXTRAS = {
     "callbacks": ("training", "train"),
@@ -103,6 +107,7 @@ _EXTRAS = {
     "mechanism.randomness": ("training", "train"),
     "runs": ("a run with a folder", "train", "ledger", "charts"),
     "training": ("training", "train"),
+    "training.influence": ("training", "train"),
 }
 
 

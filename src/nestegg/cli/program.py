@@ -17,6 +17,7 @@ from nestegg.cli import data, flower, ledger
 from nestegg.cli.audit import audit
 from nestegg.cli.bench import bench
 from nestegg.cli.compare import compare
+from nestegg.cli.influence import influence
 from nestegg.cli.init import init
 from nestegg.cli.plan import plan
 from nestegg.cli.reproduce import reproduce
@@ -33,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, plan, verify, run_command, compare, audit, reproduce, bench):
+for command in (init, influence, plan, verify, run_command, compare, audit, reproduce, bench):
     app.command()(command)
 app.add_typer(data.app)
 app.add_typer(ledger.app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from nestegg.configuration.config import Config, changed, is_own
 from nestegg.configuration.description import Description, of_config
 from nestegg.configuration.limits import check_undivided
 from nestegg.configuration.own import OwnClients, load_data, load_loss
-from nestegg.configuration.participants import make_participants, make_plan
+from nestegg.configuration.participants import make_participants, make_plan, with_method
 from nestegg.data import Dataset, partition, thinned, without
 from nestegg.data.sources import Floats
 from nestegg.errors import InputError
@@ -112,6 +113,23 @@ def resumed_simulation(config: Config, plan: Plan, payment: Payment) -> Simulati
         return Simulation(config, plan, data)
     own = replace(data, source=without(data.source, list(gone.values())))
     return Simulation(config, plan, own, payment.members())
+
+
+def public_federation(config: Config, public: str, data: Path | None = None) -> Federation:
+    """Return a configuration's training on public data, without noise, and the same in every repetition.
+
+    Args:
+        config: what will be trained; its own data is not read.
+        public: a dataset's name, or "module:function".
+        data: folder of the dataset's files.
+    """
+    if config.federation.clients is None:
+        raise InputError("federation.clients must be given: the public data is divided among as many clients.")
+    model = config.model.name or NETWORKS.get(config.federation.dataset, "mlp")
+    folder = None if data is None else str(data.resolve())
+    config = changed(config, "federation", dataset=public, data=folder)
+    config = changed(changed(config, "model", name=model), "training", reproducible=True)
+    return new_simulation(with_method(config, "fedavg"), "influence")[0].federation
 
 
 def with_members(plan: Plan, names: Sequence[str]) -> Plan:

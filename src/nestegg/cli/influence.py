@@ -1,0 +1,49 @@
+"""`nestegg influence`: measure on public data how much of a round's noise is still in the final model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from nestegg.extras import RUNS, needs
+
+
+def influence(
+    config_file: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What will be trained, and how.")],
+    public: Annotated[
+        str, typer.Option(metavar="DATASET", help="Public data to measure on: a dataset's name, or module:function.")
+    ],
+    data: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder of that dataset's files.")] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="What to write.")] = Path("influence.json"),
+    points: Annotated[int, typer.Option(help="Rounds to measure.")] = 7,
+    draws: Annotated[int, typer.Option(help="Draws of noise in each of them.")] = 4,
+) -> None:
+    """Measure the memory of a training: it is run without noise, on public data, and noise is put into one round."""
+    needs("nestegg influence", *RUNS)
+    from nestegg.configuration.config import load_config
+    from nestegg.report.influence_chart import write_influence_chart
+    from nestegg.runs.configured import public_federation  # torch is slow to import; other commands do without it
+    from nestegg.training.influence import measure_influence
+
+    federation = public_federation(load_config(config_file), public, data)
+    with Console(stderr=True).status("Training without noise …") as status:
+        found = measure_influence(
+            federation,
+            points=points,
+            draws=draws,
+            tell=lambda done, all_: status.update(f"Putting noise into one round, {done} of {all_} …"),
+        )
+    found.save(out, dataset=public, rounds=federation.plan.rounds)
+    chart = out.with_suffix(".svg")
+    write_influence_chart(chart, found.influence, found.low, found.high)
+    shown = ", ".join(f"{t}: {found.influence[t - 1]:.2f}" for t in found.measured)
+    Console().print(
+        f"Noise that is left in the final model, by round (the last is 1): {shown}. Nearest κ = {found.memory:.1f}. "
+        f"Measured on {public}; no client's data was read. Saved to {out}, drawn in {chart}.",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
