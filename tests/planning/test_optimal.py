@@ -230,6 +230,15 @@ def test_the_gaussian_accountant_is_refused_where_clients_are_sampled() -> None:
         plan(ANY_LENGTH, 5, method=Optimal(spare=0.5), accountant="gaussian")
 
 
+def test_releases_to_a_sample_before_are_refused_by_the_gaussian_accountant() -> None:
+    group = Group("old", 5, Budget(10.0), already_spent=(Charge(0.5, 6.0, 3),))
+    with pytest.raises(InputError, match="must be 1 with accountant = 'gaussian'"):
+        plan([group], 5, method="optimal")
+    spent = Group("spent", 5, Budget(1.0), already_spent=(Charge(1.0, 0.5, 3),))
+    with pytest.raises(InputError, match="cannot be met by any noise, with what is spent already"):
+        plan([spent], 5, method="optimal")
+
+
 CONFIG = """
 [federation]
 clients = 20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nestegg.accounting import ORDERS, Array, GaussianAccountant, gaussian_allowance, rdp
+from nestegg.accounting import ORDERS, Array, GaussianAccountant, GaussianSpending, compose, gaussian_allowance, rdp
 from nestegg.errors import InputError
 from nestegg.planning.influence import forgetting, read_influence, resampled
 from nestegg.planning.schedule import Schedule, reachable
@@ -93,11 +93,17 @@ def closed_form(setting: Setting, weights: Array) -> Schedule:
     """Return the schedule where everybody is in every round: μ_n² = Σ_t (σ_n^t)^(−2) is all that a budget limits."""
     shape = weights**-0.5
     allowed = {one.budget: gaussian_allowance(one.budget.epsilon, one.budget.delta) for one in setting.groups}
-    left = np.array([allowed[one.budget] - sum(n / s**2 for _, s, n in one.already_spent) for one in setting.groups])
+    account = GaussianAccountant()  # which refuses releases to a sample of clients
+    before = np.array(
+        [compose(account, one.already_spent).squares[0] if one.already_spent else 0.0 for one in setting.groups]
+    )
+    left = np.array([allowed[one.budget] for one in setting.groups]) - before
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = np.sqrt(np.square(1.0 / shape).sum() / np.maximum(left, 0.0)) * (1.0 + _ULP)
     noise = reachable(scale * shape.max(), setting.groups)[:, None] * (shape / shape.max())
-    return Schedule(np.ones(setting.shape), noise, setting.spent_by(np.ones(setting.shape), noise))
+    squares = before[:, None] + np.cumsum(noise**-2.0, axis=1)
+    spent = GaussianSpending(squares.ravel()).epsilon(setting.delta).reshape(squares.shape)
+    return Schedule(np.ones(setting.shape), noise, spent)
 
 
 def improved(setting: Setting, made: Schedule, weights: Array) -> Array:
