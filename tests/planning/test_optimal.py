@@ -21,6 +21,7 @@ from nestegg.planning.curves import Pace, pace_of
 from nestegg.planning.influence import FORMAT, fitted_memory, forgetting, read_influence, resampled
 from nestegg.planning.planners.optimal import FLOOR
 from nestegg.planning.reaching import reaching_noise
+from nestegg.planning.remarks import remarks
 from tests.conftest import ANY_LENGTH, GROUPS, Run
 from tests.examples import examples
 from tests.oracles import rdp_by_quadrature
@@ -228,6 +229,14 @@ def test_the_gaussian_accountant_is_refused_where_clients_are_sampled() -> None:
         plan(ANY_LENGTH, 5, method="optimal", spending_rate=0.9, accountant="gaussian")
     with pytest.raises(InputError, match="must be 1 with accountant = 'gaussian'"):
         plan(ANY_LENGTH, 5, method=Optimal(spare=0.5), accountant="gaussian")
+
+
+def test_nothing_to_gain_and_a_curve_of_another_length_are_said() -> None:
+    even = plan(ANY_LENGTH, 4, method=Optimal(memory=0.0), local=[0.1] * 4)
+    assert any("there is nothing to gain" in one for one in remarks(even))
+    other = plan(ANY_LENGTH, 4, method=Optimal(influence=[0.2, 1.0]))
+    assert any("influence has 2 numbers and the plan 4 rounds: it was resampled" in one for one in remarks(other))
+    assert not any("gain" in one or "resampled" in one for one in remarks(plan(ANY_LENGTH, 4, method="optimal")))
 
 
 def test_releases_to_a_sample_before_are_refused_by_the_gaussian_accountant() -> None:

@@ -12,6 +12,7 @@ MEANINGLESS = 100.0
 LITTLE = 0.3
 # Clip norms that training has use for, generously.
 NORMS = (1e-4, 1e5)
+_SAME = 1.0 + 1e-9
 _NAMED = 3  # groups that a sentence names
 
 
@@ -26,7 +27,7 @@ def remarks(plan: Plan) -> list[str]:
     """
     if not plan.is_private:
         return []
-    return [*_about_saving(plan), *_about_budgets(plan), *_about_noise(plan)]
+    return [*_about_saving(plan), *_about_optimum(plan), *_about_budgets(plan), *_about_noise(plan)]
 
 
 def _about_saving(plan: Plan) -> list[str]:
@@ -37,6 +38,17 @@ def _about_saving(plan: Plan) -> list[str]:
         f"No group saves: with the same rate in all rounds, {plan.method} is uniform spending. Give groups a "
         "saving_rate."
     ]
+
+
+def _about_optimum(plan: Plan) -> list[str]:
+    if plan.method != "optimal":
+        return []
+    said, measured = [], plan.parameters.get("influence") or ()
+    if plan.rounds > 1 and all(max(row.noise_multiplier) <= _SAME * min(row.noise_multiplier) for row in plan.groups):
+        said.append("All rounds matter alike, so that optimal is uniform spending: there is nothing to gain.")
+    if measured and len(measured) != plan.rounds:
+        said.append(f"influence has {len(measured)} numbers and the plan {plan.rounds} rounds: it was resampled.")
+    return said
 
 
 def _about_budgets(plan: Plan) -> list[str]:
