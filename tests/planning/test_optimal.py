@@ -87,7 +87,10 @@ def test_uniform_spending_costs_one_plus_the_squared_variation(memory: float) ->
     assert variance(even, a) / variance(best, a) == pytest.approx(1.0 + (a.std() / a.mean()) ** 2, rel=1e-6)
 
 
-@pytest.mark.parametrize(("rate", "close"), [(0.9, 1.0005), (0.5, 1.0005), (0.2, 1.004)])
+@pytest.mark.parametrize(
+    ("rate", "close"),
+    [(0.9, 1.0005), (0.5, 1.0005), pytest.param(0.2, 1.004, marks=pytest.mark.slow)],
+)
 def test_where_clients_are_sampled_no_change_of_one_group_helps(rate: float, close: float) -> None:
     """Rounds trade budget at the order that decides: what a first-order change could gain is nearly nothing."""
     pace = pace_of(None, ROUNDS)
