@@ -96,17 +96,17 @@ def test_a_changed_plan_fails_to_verify_with_exit_code_1(run: Run, tmp_path: Pat
 def test_compare_shows_four_planners(run: Run, tmp_path: Path) -> None:
     result = run("plan", config(tmp_path, SHORT), "--compare")
     assert result.code == 0
-    rows = re.findall(r"^.{8} +(idp-fedavg|paper|exact) +\d", result.out, flags=re.MULTILINE)
+    rows = re.findall(r"^.{8} +(idp-fedavg|paper|exact|optimal) +\d", result.out, flags=re.MULTILINE)
     assert rows == ["idp-fedavg", "paper", "exact", "optimal"] * 3
     assert "What exact composition changes in the spending rounds" in result.out
     assert "· uniform spending" in result.out
     assert max(map(len, result.out.splitlines())) <= 80
     together = json.loads(run("plan", config(tmp_path, SHORT), "--compare", "--json").out)
-    assert list(together) == ["idp-fedavg", "paper", "exact"]
+    assert list(together) == ["idp-fedavg", "paper", "exact", "optimal"]
     assert together["paper"]["composition"] == "paper"
 
 
-@pytest.mark.parametrize("method", ["fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "shaped"])
+@pytest.mark.parametrize("method", ["fedavg", "dp-fedavg", "idp-fedavg", "adaptive-clipping", "optimal", "shaped"])
 def test_every_method_prints(method: str, run: Run, tmp_path: Path) -> None:
     result = run("plan", config(tmp_path, SHORT, ('"spend-as-you-go"', f'"{method}"')))
     assert result.code == 0
