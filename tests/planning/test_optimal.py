@@ -198,8 +198,8 @@ def test_a_measured_curve_is_read_resampled_and_fitted(tmp_path: Path) -> None:
     path = influence_file(tmp_path)
     assert Optimal(influence=str(path)) == Optimal(influence=(0.2, 0.5, 1.0))
     assert resampled(np.array([0.2, 0.5, 1.0]), 6).tolist() == pytest.approx([0.2, 0.275, 0.425, 0.625, 0.875, 1.0])
-    rates = pace_of(None, 10).learning_rate
-    assert fitted_memory(tuple(forgetting(3.3, rates)), rates) == pytest.approx(3.3, abs=0.01)
+    pace = pace_of(None, 10)
+    assert fitted_memory(tuple(forgetting(3.3, pace.learning_rate)), pace) == pytest.approx(3.3, abs=0.01)
     assert plan(ANY_LENGTH, 6, method=Optimal(influence=str(path))).rounds == 6
 
 

@@ -41,7 +41,7 @@ def influence(
     write_influence_chart(chart, found.influence, found.low, found.high)
     shown = ", ".join(f"{t}: {found.influence[t - 1]:.2f}" for t in found.measured)
     Console().print(
-        f"Noise that is left in the final model, by round (the last is 1): {shown}. Nearest κ = {found.memory:.1f}. "
+        f"Noise that is left in the final model, by round (the last is 1): {shown}. Nearest is κ = {found.memory:.1f}. "
         f"Measured on {public}; no client's data was read. Saved to {out}, drawn in {chart}.",
         highlight=False,
         markup=False,

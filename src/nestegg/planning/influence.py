@@ -11,6 +11,7 @@ import numpy as np
 
 from nestegg.accounting import Array
 from nestegg.errors import InputError
+from nestegg.planning.curves import Pace
 
 FORMAT = "nestegg-influence/1"
 
@@ -26,17 +27,20 @@ def forgetting(memory: float, learning_rate: Sequence[float]) -> Array:
     return np.asarray(np.exp(-memory * np.maximum(after, 0.0) / rates.sum()))
 
 
-def fitted_memory(influence: Sequence[float], learning_rate: Sequence[float]) -> float:
-    """Return the κ whose curve is nearest to a measured one, by least squares of w_t.
+def fitted_memory(influence: Sequence[float], pace: Pace) -> float:
+    """Return the κ to plan by if w_t is as measured: the one whose schedule lets the least noise into the model.
 
-    >>> rates = [1.0, 0.8, 0.5, 0.2]
-    >>> round(fitted_memory(forgetting(3.0, rates), rates), 3)
+    Without sampling a schedule by weights v_t c_t costs Σ (w_t c_t)² / (v_t c_t) · Σ v_t c_t.
+
+    >>> pace = Pace((1.0, 0.8, 0.5, 0.2))
+    >>> round(fitted_memory(forgetting(3.0, pace.learning_rate), pace), 2)
     3.0
     """
-    measured = np.array(influence, np.float64) / max(influence)
+    measured, scale = np.array(influence, np.float64), np.array(pace.clip_scale)
     kappas = np.linspace(0.0, 20.0, 2001)
-    errors = [float(np.square(forgetting(kappa, learning_rate) - measured).sum()) for kappa in kappas]
-    return float(kappas[int(np.argmin(errors))])
+    curves = np.array([forgetting(kappa, pace.learning_rate) for kappa in kappas])
+    costs = (np.square(measured) * scale / curves).sum(axis=1) * (curves * scale).sum(axis=1)
+    return float(kappas[int(np.argmin(costs))])
 
 
 def resampled(influence: Array, rounds: int) -> Array:

@@ -16,6 +16,7 @@ from nestegg.accounting import Array
 from nestegg.checks import whole
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
+from nestegg.planning.curves import Pace
 from nestegg.planning.influence import FORMAT, fitted_memory
 from nestegg.training.loop import Federation
 from nestegg.training.reports import State
@@ -32,7 +33,7 @@ class Influence:
         influence: w_t.
         low, high: one standard error below and above, over the draws of noise.
         measured: the rounds that were measured; those between are interpolated, monotonically between neighbours.
-        memory: the κ whose curve is nearest.
+        memory: the κ whose schedule comes nearest to that of the measured curve.
         noise: that was put into every parameter, as a standard deviation.
         draws: of noise in each measured round, each with both signs.
     """
@@ -102,7 +103,7 @@ def _found(rises: Array, measured: list[int], federation: Federation, scale: flo
         kept = np.sqrt(np.maximum(values, 0.0) / last)
         curves.append(PchipInterpolator(measured, kept)(every) if len(measured) > 1 else np.ones(1))
     influence, low, high = (tuple(float(value) for value in np.maximum(curve, 0.0)) for curve in curves)
-    memory = fitted_memory(influence, federation.rates)
+    memory = fitted_memory(influence, Pace(federation.rates, federation.mechanics.clip_unit))
     return Influence(influence, low, high, tuple(measured), memory, scale, rises.shape[1])
 
 
