@@ -104,7 +104,7 @@ def _counted(config: Config, names: Sequence[str]) -> Config:
 
 def _joined(budgets: Sequence[str], names: Sequence[str]) -> list[int]:
     """Where everybody with a budget is among those with data."""
-    from nestegg.data.sources import joined  # which takes torch to import
+    from nestegg.data.joining import joined  # whose package takes torch to import
 
     return [int(place) for place in joined(budgets, names)]
 

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from nestegg.data.datasets import DATASETS, Dataset, load_dataset
 from nestegg.data.folder import from_folder
+from nestegg.data.joining import joined, positions
 from nestegg.data.partition import PARTITIONS, partition, thinned
-from nestegg.data.sources import MappingSource, Source, as_source, joined, positions, without
+from nestegg.data.sources import MappingSource, Source, as_source, without
 
 if TYPE_CHECKING:
     from nestegg.data.frames import from_frame

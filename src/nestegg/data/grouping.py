@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from nestegg.data.arrow import BATCH, Table, column_type, decoded, refuse_missing
+from nestegg.data.joining import check_name
 from nestegg.data.names import Names
-from nestegg.data.sources import check_name
 from nestegg.errors import InputError
 
 MAX_SAMPLES = 1_000_000  # of one client: more is a mistake, such as a column that is no client's name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, Protocol, runtime_checkable
@@ -13,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nestegg.data.joining import check_name, normal, places
 from nestegg.errors import InputError
 
 _NUMBERS = "biuf"  # NumPy's kinds: truth values, whole numbers with and without sign, floating-point numbers
@@ -104,9 +104,9 @@ class MappingSource:
 
     def without(self, names: Iterable[str]) -> MappingSource:
         """Return the same clients without the data of some, also if the mapping has forgotten who they are."""
-        known = {_normal(name): name for name in self.names}
+        known = {normal(name): name for name in self.names}
         empty = (torch.empty(0), torch.empty(0))
-        return MappingSource({**self._clients, **{known.get(_normal(name), name): empty for name in names}})
+        return MappingSource({**self._clients, **{known.get(normal(name), name): empty for name in names}})
 
 
 class Floats:
@@ -139,7 +139,7 @@ class _Without:
     """A source in which some clients have no data; who is not in it any more comes last."""
 
     def __init__(self, source: Source, gone: Sequence[str]) -> None:
-        found = _found(source.names, gone)
+        found = places(source.names, gone)
         new = [name for name, position in found.items() if position is None]
         absent = [at for at in found.values() if at is not None]
         self._source, self.names = source, [*source.names, *new]
@@ -205,72 +205,6 @@ def as_source(clients: Any) -> Any:
     )
 
 
-def check_name(name: object) -> str:
-    """Refuse a name that is no text, or empty: numbers are not turned into names, so that no two become one."""
-    if not isinstance(name, str) or not name:
-        raise InputError(f"the client's name {name!r} must be a text that is not empty.")
-    return name
-
-
-def positions(names: Sequence[str], wanted: Sequence[str]) -> NDArray[np.int64]:
-    """Return where each of the wanted clients stands in the names of a source.
-
-    A name is the same however its Unicode is composed, as in the ledger.
-
-    Example:
-        >>> positions(["ada", "bob", "eve"], ["eve", "ada"])
-        array([2, 0])
-        >>> positions(["ada", "bob"], ["eve", "ada"])
-        Traceback (most recent call last):
-        nestegg.errors.InputError: 'eve' has no data.
-    """
-    found = _found(names, wanted)
-    missing = [name for name, position in found.items() if position is None]
-    if missing:
-        raise InputError(f"{_listed(missing)} no data.")
-    return np.array([found[_normal(name)] for name in wanted], np.int64)
-
-
-def joined(budgets: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
-    """Return where each client with a budget stands in the names of a source; both must name the same clients.
-
-    Example:
-        >>> joined(["bob", "ada"], ["ada", "bob"])
-        array([1, 0])
-        >>> joined(["bob", "ada"], ["ada", "eve"])
-        Traceback (most recent call last):
-        nestegg.errors.InputError: budgets and data must name the same clients: 'bob' has no data; 'eve' has no budget.
-    """
-    found = _found(names, budgets)
-    if len(found) < len(budgets):
-        raise InputError(
-            f"budgets name {len(budgets)} clients, of which {len(found)} are different; each has one budget."
-        )
-    without_data = [name for name, position in found.items() if position is None]
-    if without_data or len(names) != len(budgets):
-        without_budget = [name for name in names if _normal(name) not in found]
-        lacks = [
-            f"{_listed(who)} no {what}" for who, what in ((without_data, "data"), (without_budget, "budget")) if who
-        ]
-        raise InputError(f"budgets and data must name the same clients: {'; '.join(lacks)}.")
-    return np.fromiter(found.values(), np.int64, len(found))
-
-
-def _found(names: Iterable[str], wanted: Sequence[str]) -> dict[str, int | None]:
-    """The position of each wanted name, in the order of the first. Only these are kept: names may be a million."""
-    found: dict[str, int | None] = dict.fromkeys(map(_normal, wanted))
-    for position, name in enumerate(map(_normal, names)):
-        if name in found:
-            if found[name] is not None:
-                raise InputError(f"the client's name {name!r} is in the data twice; names must be unique.")
-            found[name] = position
-    return found
-
-
-def _normal(name: str) -> str:
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
-
-
 def _add(digest: hashlib._Hash, name: str, value: Any) -> None:
     """Add a client's name, tensors' and arrays' contents, or a dataset's length to a digest."""
     tensors = value if _is_pair(value) else getattr(value, "tensors", ())  # as a TensorDataset has
@@ -279,14 +213,6 @@ def _add(digest: hashlib._Hash, name: str, value: Any) -> None:
     for tensor in map(torch.as_tensor, tensors):
         digest.update(repr((tensor.dtype, tuple(tensor.shape))).encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """At most three names, the number of the others, and the verb for them."""
-    shown = ", ".join(map(repr, names[:3]))
-    if len(names) > 3:
-        return f"{shown} and {len(names) - 3:,} more have"
-    return f"{shown} {'has' if len(names) == 1 else 'have'}"
 
 
 def _is_pair(value: Any) -> bool:

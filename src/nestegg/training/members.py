@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from nestegg.data.sources import MappingSource, Source, as_source, joined
+from nestegg.data.joining import joined
+from nestegg.data.sources import MappingSource, Source, as_source
 from nestegg.errors import InputError
 from nestegg.planning import Plan
 from nestegg.training.clients import Clients, ClientsInMemory, LazyClients
