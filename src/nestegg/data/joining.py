@@ -63,7 +63,7 @@ def joined(budgets: Sequence[str], names: Sequence[str]) -> NDArray[np.int64]:
 
 
 def places(names: Iterable[str], wanted: Sequence[str]) -> dict[str, int | None]:
-    """Return the position of each wanted name, in the order of the first; only these are kept: names may be a million."""
+    """Return the position of each wanted name, in their order; only these are kept: names may be a million."""
     found: dict[str, int | None] = dict.fromkeys(map(normal, wanted))
     for position, name in enumerate(map(normal, names)):
         if name in found:
