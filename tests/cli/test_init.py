@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from nestegg.configuration.config import NEWEST, load_config
-from tests.configuration.test_own import parquet
+from tests.configuration.test_parquet import parquet
 from tests.conftest import Run
 
 ROOT = Path(__file__).parents[2]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -22,14 +20,14 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from sqlalchemy import Connection, Engine, create_engine, event, text
-from sqlalchemy.pool import Pool
+from sqlalchemy import create_engine, text
 
 from nestegg import Budget, Group, InputError, Plan, VerificationError, plan
 from nestegg.ledger import Ledger, RunBooks
-from nestegg.ledger.database import Database, checked_url
+from nestegg.ledger.database import checked_url
 from nestegg.ledger.log import Position
 from tests.examples import examples
+from tests.ledger.deaths import Death, Fuse
 from tests.ledger.model import NEAR, Model, any_of, prices
 
 NAMES = ("ada", "bob", "cleo", "dan", "eve")
@@ -52,68 +50,6 @@ def planned(rate: float, epsilon: float) -> Plan:
 
 
 PLANS = st.builds(planned, st.sampled_from((1.0, 0.5)), st.sampled_from((1.0, 2.0)))
-
-
-class Death(BaseException):
-    """A process dies here."""
-
-
-class Fuse:
-    """Lets a process die at its n-th statement, before its commit, or right after it."""
-
-    def __init__(self) -> None:
-        self.left: int | None = None
-        self.committed = False
-        self._connections: list[Any] = []
-
-    @contextmanager
-    def lit(self, left: int | None) -> Iterator[None]:
-        self.left, self.committed = left, False
-        self._connections.clear()
-        try:
-            yield
-        finally:
-            self.left = None
-
-    def burn(self, *_: Any) -> None:
-        if self.left is not None:
-            self.left -= 1
-            if self.left == 0:
-                for connection in self._connections:  # what the database does when its client is gone
-                    connection.rollback()
-                raise Death
-
-    def opens(self, connection: Any, *_: Any) -> None:
-        self._connections.append(connection)
-
-    def writing(self, original: Callable[[Database], Any]) -> Callable[[Database], Any]:
-        """Transactions after whose commit a process may die, too."""
-
-        @contextmanager
-        def watched(database: Database) -> Iterator[Connection]:
-            with original(database) as connection:
-                yield connection
-            self.committed = True
-            self.burn()
-
-        return watched
-
-    @contextmanager
-    def laid(self) -> Iterator[None]:
-        """Watch every statement and every commit."""
-        watched = (
-            (Engine, "before_cursor_execute", self.burn),
-            (Engine, "commit", self.burn),
-            (Pool, "checkout", self.opens),
-        )
-        for where, kind, call in watched:
-            event.listen(where, kind, call)
-        try:
-            with patch.object(Database, "writing", self.writing(Database.writing)):
-                yield
-        finally:
-            for where, kind, call in watched:
-                event.remove(where, kind, call)
 
 
 class Process:

@@ -20,6 +20,7 @@ from nestegg.audit.claims import Claims
 from nestegg.audit.watching import Watched
 from nestegg.mechanism.randomness import Randomness
 from nestegg.planning import Plan
+from nestegg.runs.configured import with_members
 from nestegg.training import Federation, Performance
 from nestegg.training.local import Samples, default_loss
 
@@ -107,8 +108,7 @@ def loud(claims: Claims) -> float:
 
 def nameless(plan: Plan) -> Plan:
     """Return a plan whose groups do not say who is in them."""
-    rows = (replace(row, group=replace(row.group, members=())) for row in plan.groups)
-    return replace(plan, groups=tuple(rows))
+    return with_members(plan, ())
 
 
 def _sample(width: int, coordinate: int, gradient: float) -> Samples:

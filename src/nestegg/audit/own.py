@@ -21,6 +21,7 @@ from nestegg.audit.watching import Watched
 from nestegg.errors import InputError
 from nestegg.mechanism.randomness import Randomness
 from nestegg.planning import Plan
+from nestegg.runs.configured import with_members
 from nestegg.training import Federation, Performance
 from nestegg.training.local import Samples
 
@@ -71,7 +72,7 @@ def raising_arm(federation: Federation, one: Attacked) -> Attacked:
         data[names[client]] = wild(federation, client, 1.0)
     for client in failing:
         data[names[client]] = raises
-    made = _like(federation, _named(one.claims.plan, names), data)
+    made = _like(federation, with_members(one.claims.plan, names), data)
     return replace(one, watched=Watched(made), failing=failing, how="whose data cannot be read")
 
 
@@ -177,12 +178,3 @@ def _like(federation: Federation, plan: Plan, data: Any) -> Federation:
         mechanics=replace(federation.mechanics, randomness=Randomness(federation.randomness.seed)),
         performance=performance_of(federation),
     )
-
-
-def _named(plan: Plan, names: Sequence[str]) -> Plan:
-    rows, start = [], 0
-    for row in plan.groups:
-        own = tuple(names[start : start + row.group.clients])
-        rows.append(replace(row, group=replace(row.group, members=own)))
-        start += len(own)
-    return replace(plan, groups=tuple(rows))
