@@ -34,12 +34,15 @@ class FederationTable(Section):
     target_column: str | None = None
     test: str | None = None  # a Parquet file with public test data
     classes: int | None = None  # how many there are; by default as in the test data
+    validation: int | None = None  # training samples that no client gets, evenly spread, to make choices on
+    tested_on: str = "test"  # or those
 
 
 class Model(Section):
     """What is trained; by default the dataset's own network."""
 
     name: str | None = None
+    features: str | None = None  # what it is trained on in the place of inputs
 
 
 class Training(Section):
@@ -176,12 +179,14 @@ def is_own(dataset: str) -> bool:
 
 def has_own(config: Config) -> bool:
     """Return whether data, model or loss are somebody's own, so that only making them shows if they work."""
-    return is_own(config.federation.dataset) or is_named(config.model.name or "") or config.training.loss is not None
+    named = any(is_named(name or "") for name in (config.model.name, config.model.features))
+    return is_own(config.federation.dataset) or named or config.training.loss is not None
 
 
 def _named(config: Config) -> list[str | None]:
     """What may be given by "module:Name"."""
-    return [config.federation.dataset, config.model.name, config.training.loss, config.privacy.method]
+    model = config.model
+    return [config.federation.dataset, model.name, model.features, config.training.loss, config.privacy.method]
 
 
 def left_open(privacy: Privacy, method: Method) -> dict[str, Any]:

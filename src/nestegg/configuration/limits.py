@@ -10,6 +10,7 @@ from nestegg.errors import InputError
 # Words that training knows, which takes torch to import; a test keeps them equal.
 CHOICES = {
     ("federation", "partition"): ("dirichlet", "iid", "shards"),
+    ("federation", "tested_on"): ("test", "validation"),
     ("training", "schedule"): ("cosine", "constant"),
     ("training", "precision"): ("fp32", "bf16"),
     ("training", "engine"): ("auto", "loop", "dense"),
@@ -55,6 +56,8 @@ def check_config(config: Config) -> None:
                 f"federation.held_out = {config.federation.held_out!r} measures on clients' own data: it is for "
                 "simulations, with training.reproducible = true and data that is divided among clients."
             )
+    if config.federation.tested_on == "validation" and config.federation.validation is None:
+        raise InputError("federation.tested_on = 'validation' needs federation.validation, a number of samples.")
     _check_own(config.federation)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nestegg.checks import one_of
 from nestegg.configuration.config import Config, is_own
 from nestegg.errors import InputError
 from nestegg.extras import needs
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from torch import Size, Tensor
 
     from nestegg.data import Dataset
+    from nestegg.data.features import Features
     from nestegg.data.sources import Source
 
 _RETURNS = "a nestegg.data.Dataset, a source of clients, or a pair of clients and public test data"
@@ -46,6 +48,14 @@ class OwnClients:
         """Whether inputs are whole numbers, such as tokens."""
         return not self._example.is_floating_point()
 
+    def with_features(self, features: Features) -> OwnClients:
+        """Return the same with features in the place of inputs."""
+        from nestegg.data.features import extracted
+        from nestegg.training.featured import Featured
+
+        test = self.test and (extracted(features, self.test[0]), self.test[1])
+        return replace(self, source=Featured(self.source, features), test=test)
+
     @cached_property
     def _example(self) -> Tensor:
         """Inputs of the test data, or of the first client whose data can be read."""
@@ -64,6 +74,35 @@ class OwnClients:
 def load_data(config: Config) -> Dataset | OwnClients:
     """Load what a configuration trains on: data to be divided among clients, or clients with data of their own."""
     needs("the data of a federation", "train")
+    from nestegg.data import held_back
+
+    data, federation, features = _loaded(config), config.federation, load_features(config)
+    if isinstance(data, OwnClients):
+        if federation.validation is not None:
+            raise InputError(f"federation.validation = {federation.validation} is for data that is divided.")
+        return data if features is None else data.with_features(features)
+    if federation.validation is not None:
+        data = held_back(data, federation.validation, as_test=federation.tested_on == "validation")
+    if features is None:
+        return data
+    from nestegg.data.features import featured
+
+    return featured(data, features)
+
+
+def load_features(config: Config) -> Features | None:
+    """Return what a configuration trains on in the place of inputs, if anything."""
+    name = config.model.features
+    if name is None:
+        return None
+    from nestegg.data.features import FEATURES, check_features
+
+    if is_named(name):
+        return check_features("model.features", load_object("model.features", name, config.code))
+    return FEATURES[one_of("model.features", name, FEATURES)]
+
+
+def _loaded(config: Config) -> Dataset | OwnClients:
     from nestegg.data import Dataset, load_dataset
 
     federation = config.federation

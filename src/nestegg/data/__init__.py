@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from nestegg.data.datasets import DATASETS, Dataset, load_dataset
+from nestegg.data.datasets import DATASETS, Dataset, held_back, load_dataset
 from nestegg.data.folder import from_folder
 from nestegg.data.joining import joined, positions
 from nestegg.data.partition import PARTITIONS, partition, thinned
@@ -24,6 +24,7 @@ __all__ = [
     "from_frame",
     "from_hugging_face",
     "from_parquet",
+    "held_back",
     "joined",
     "load_dataset",
     "partition",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nestegg.checks import one_of
+from nestegg.checks import one_of, whole
 from nestegg.data.adult import as_tensors, read_adult
 from nestegg.data.catalogue import CIFAR_BATCHES, CIFAR_FOLDER, find_folder, needed
 from nestegg.data.formats import Bytes, read_cifar_batch, read_idx
@@ -54,6 +54,30 @@ def load_dataset(name: str, folder: str | None = None) -> Dataset:
             f"{len(data.test_y)} test samples of shape {tuple(data.test_x.shape[1:])}."
         )
     return data
+
+
+def held_back(data: Dataset, samples: int, *, as_test: bool) -> Dataset:
+    """Return a dataset without so many training samples, evenly spread, which no client gets then.
+
+    What is chosen on them costs no privacy.
+
+    Args:
+        data: of which they are taken.
+        samples: how many.
+        as_test: whether they are the test data, to make choices on; the test data itself stays unseen.
+
+    Example:
+        >>> digits = load_dataset("digits")
+        >>> chosen_on = held_back(digits, 120, as_test=True)
+        >>> len(digits.train_y), len(chosen_on.train_y), len(chosen_on.test_y)
+        (1437, 1317, 120)
+    """
+    count = len(data.train_y)
+    whole("federation.validation", samples, 1, count - 1)
+    held = torch.zeros(count, dtype=torch.bool)
+    held[(torch.arange(samples) * count + count // 2) // samples] = True
+    rest = replace(data, train_x=data.train_x[~held], train_y=data.train_y[~held])
+    return replace(rest, test_x=data.train_x[held], test_y=data.train_y[held]) if as_test else rest
 
 
 def _digits() -> Dataset:

@@ -19,6 +19,14 @@ def linear(shape: torch.Size, outputs: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(shape.numel(), outputs))
 
 
+def softmax(shape: torch.Size, outputs: int) -> nn.Module:
+    """The same from zero: weights drawn at random would be noise that nothing asks for."""
+    model = linear(shape, outputs)
+    for parameter in model.parameters():
+        nn.init.zeros_(parameter)
+    return model
+
+
 def mlp(shape: torch.Size, outputs: int) -> nn.Module:
     """One hidden layer of 32, as the paper's network for Adult."""
     return nn.Sequential(nn.Flatten(), nn.Linear(shape.numel(), HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, outputs))
@@ -76,6 +84,7 @@ def resnet20(shape: torch.Size, outputs: int) -> nn.Module:
 
 MODELS: dict[str, Callable[[torch.Size, int], nn.Module]] = {
     "linear": linear,
+    "softmax": softmax,
     "mlp": mlp,
     "cnn": cnn,
     "resnet20": resnet20,

@@ -1,0 +1,115 @@
+"""Features: fixed maps from an input to a short vector, on which small models learn, so that less noise reaches them.
+
+No statistic of anybody's data goes in: what becomes of a sample depends on that sample alone, in every bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nestegg.data.datasets import Dataset
+from nestegg.errors import InputError, reason
+
+Features = Callable[[Tensor], Tensor]
+_DIRECTIONS, _CELLS = 8, 8  # cells along the shorter side of an image, at most
+_SHARPNESS = 4  # squarings of the cosine: half of a direction is left 17 degrees from it
+_BLOCK = 64  # images at a time: what they need stays in the processor's cache
+_LEAST = 1e-6  # deviation below which a sample is flat
+
+
+def oriented_gradients(images: Tensor) -> Tensor:
+    """Return where in an image its brightness rises in which direction, and a small copy of the image.
+
+    Central differences, of the colour in which they are largest; their length, shared among eight directions by a
+    high power of the cosine; summed in cells that overlap by half, and the square root of it. The small copy is of
+    averages. Both are centred and scaled to unit variance within each sample.
+
+    Example:
+        >>> oriented_gradients(torch.rand(5, 1, 28, 28)).shape, oriented_gradients(torch.rand(5, 3, 32, 32)).shape
+        (torch.Size([5, 441]), torch.Size([5, 560]))
+    """
+    if images.ndim != 4 or min(images.shape[1:]) < 1:
+        raise InputError(
+            f"model.features = 'oriented-gradients' needs images of shape (colours, height, width); inputs have the "
+            f"shape {tuple(images.shape[1:])}."
+        )
+    images = images.float()
+    height, width = images.shape[2:]
+    step = max(2, math.ceil(min(height, width) / _CELLS))
+    images = functional.pad(images, (0, -width % step, 0, -height % step), mode="replicate")
+    padded = functional.pad(images, (1, 1, 1, 1), mode="replicate")
+    across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]
+    down = padded[:, :, 2:, 1:-1] - padded[:, :, :-2, 1:-1]
+    squared = across * across + down * down
+    if images.shape[1] > 1:
+        squared, colour = squared.max(1, keepdim=True)
+        across, down = across.gather(1, colour), down.gather(1, colour)
+    length = squared.sqrt()
+    turns = torch.arange(_DIRECTIONS, dtype=torch.float64) * (2.0 * math.pi / _DIRECTIONS)
+    east, south = (part.float()[:, None, None] for part in (turns.cos(), turns.sin()))
+    cosines = (across / length.clamp_min(_LEAST) * east + down / length.clamp_min(_LEAST) * south).clamp_min_(0.0)
+    for _ in range(_SHARPNESS):
+        cosines.square_()
+    cells = functional.avg_pool2d(cosines.mul_(length), 2 * step, step, padding=step // 2).sqrt_()
+    copy = functional.avg_pool2d(images, step if images.shape[1] == 1 else 2 * step, ceil_mode=True)
+    return torch.cat([_standard(cells.flatten(1)), _standard(copy.flatten(1))], dim=1)
+
+
+def _standard(rows: Tensor) -> Tensor:
+    """Every row with mean 0 and variance 1; a flat one is zero."""
+    rows = rows - rows.mean(1, keepdim=True)
+    return rows / rows.square().mean(1, keepdim=True).sqrt().clamp_min(_LEAST)
+
+
+FEATURES: dict[str, Features] = {"oriented-gradients": oriented_gradients}
+
+
+def check_features(field: str, features: Any) -> Features:
+    """Refuse what is no fixed map: a module that could be trained, or that keeps statistics of what it has seen."""
+    if not callable(features):
+        raise InputError(f"{field} = {features!r} must be a function or a module of inputs.")
+    if isinstance(features, nn.Module):
+        if any(parameter.requires_grad for parameter in features.parameters()):
+            raise InputError(f"{field} has parameters that could be trained: call requires_grad_(False) on it.")
+        if features.training and any(True for _ in features.buffers()):
+            raise InputError(f"{field} has buffers, and would go on to change them: call eval() on it.")
+    return features  # type: ignore[no-any-return]
+
+
+def extracted(features: Features, inputs: Tensor, rows: int = _BLOCK) -> Tensor:
+    """Return the features of inputs, so many rows at a time, in single precision.
+
+    Raises:
+        InputError: it is not one vector of finite numbers for every input.
+    """
+    try:
+        with torch.no_grad():
+            parts = [torch.as_tensor(features(block)).detach() for block in inputs.split(rows)]
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:  # code of others may do anything
+        raise InputError(f"features of inputs of shape {tuple(inputs.shape[1:])} raised {reason(error)}.") from error
+    shapes = {part.shape[1:] for part in parts}
+    if len(shapes) > 1 or sum(map(len, parts)) != len(inputs):
+        raise InputError("features must be one vector for every input, all of one length.")
+    made = torch.cat(parts).float()
+    if not made.isfinite().all():
+        raise InputError("features must be finite numbers; some are not.")
+    return made.flatten(1)
+
+
+def featured(data: Dataset, features: Features) -> Dataset:
+    """Return a dataset with features in the place of inputs; a function of one's own sees one sample at a time.
+
+    Its bits could otherwise depend on which other samples are beside a client's own.
+    """
+    rows = _BLOCK if features in FEATURES.values() else 1
+    train_x, test_x = (extracted(features, part, rows) for part in (data.train_x, data.test_x))
+    return replace(data, train_x=train_x, test_x=test_x)
