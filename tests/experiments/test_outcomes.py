@@ -63,11 +63,13 @@ def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:
     assert printed.ahead == pytest.approx(-16 / 15)
     equal = {column: entry(None, *(final + shift for final in (64.86, 77.5, 68.79))) for column, shift in
              (("ours", 1.01), ("idp-fedavg", 0.0))}  # fmt: skip
-    tied = outcomes._duel("ours", "idp-fedavg", equal)
+    tied = outcomes.paired("ours", "idp-fedavg", equal)
     assert tied is not None
     assert (tied.ahead, tied.p) == (pytest.approx(1.01), None)
     assert Duel("a", "b", -1.0, 0.01, 3).verdict == "is beaten by"
-    broken = outcomes._duel("ours", "idp-fedavg", {"ours": entry(None, math.nan, 1.0), "idp-fedavg": entry(None, 1, 2)})
+    broken = outcomes.paired(
+        "ours", "idp-fedavg", {"ours": entry(None, math.nan, 1.0), "idp-fedavg": entry(None, 1, 2)}
+    )
     assert broken is not None
     assert broken.verdict == "no test: not finite"
     assert Duel("a", "b", 1.0, None, 1).verdict == "one seed, no test"

@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 import torch
 
-from nestegg.configuration.config import Config, changed, to_toml
+from nestegg.configuration.config import Config, FederationTable, Model, Privacy, changed, to_toml
 from nestegg.configuration.identity import config_digest
+from nestegg.configuration.own import OwnClients, load_data
 from nestegg.configuration.participants import make_plan
+from nestegg.data import Dataset
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
 from nestegg.planning import Plan
@@ -128,7 +130,7 @@ def measure(config: Config) -> Cell:
     """Train one cell."""
     started = time.perf_counter()
     plan = plan_of(config)
-    task = Simulation(config, plan)
+    task = Simulation(config, plan, _loaded(config.federation.model_dump_json(), config.model.features))
     accuracy, losses = _train(task, plan)
     content = to_toml(config)
     content.pop("ledger")
@@ -151,6 +153,13 @@ def measure(config: Config) -> Cell:
 def plan_of(config: Config) -> Plan:
     """The plan of a cell; seeds share theirs, for some plans take long."""
     return _planned(changed(changed(config, "training", seed=0), "federation", data=None).model_dump_json())
+
+
+@lru_cache(maxsize=8)
+def _loaded(federation: str, features: str | None) -> Dataset | OwnClients:
+    """What a cell trains on; cells of one process share it, for features take longer than some trainings."""
+    table = FederationTable.model_validate_json(federation)
+    return load_data(Config(federation=table, model=Model(features=features), privacy=Privacy()))
 
 
 @lru_cache(maxsize=64)

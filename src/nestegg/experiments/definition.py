@@ -16,6 +16,7 @@ from nestegg.schema import Section, read, read_toml
 
 FOLDER = Path(__file__).parent / "paper"
 REPORTED_SEEDS = (0, 1, 2)
+TUNING_SEED, _TUNING = 100, "-tuning"
 _Count = Annotated[int, Field(ge=1)]
 _Number = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Groups = Field(min_length=3, max_length=3)
@@ -39,6 +40,12 @@ class Hyperparameters(Section):
     transition: list[_Count] = _Groups
     server_rate: _Number = 1.0
     server_momentum: float = Field(default=0.0, ge=0, lt=1)
+    model: str | None = None  # by default the paper's network for the dataset, which scales reduce
+    features: str | None = None
+    validation: _Count | None = None  # training samples that no client gets
+    tested_on: Literal["test", "validation"] = "test"
+    memory: float | None = None  # of the method optimal: κ, or else the measured curve
+    influence: list[float] | None = None
 
     def but(self, **values: Any) -> Hyperparameters:
         """The same with other values."""
@@ -48,6 +55,8 @@ class Hyperparameters(Section):
         """Refuse what no plan could be made of, before anything is trained."""
         one_of(f"{where}: method", self.method, COMPARED)
         one_of(f"{where}: dataset", self.dataset, NETWORKS)
+        if self.method == "optimal" and self.memory is None and self.influence is None:
+            raise InputError(f"{where}: method = 'optimal' needs memory or influence.")
         rate(f"{where}: spending_rate", self.spending_rate)
         for saving, start in zip(self.saving_rate, self.transition, strict=True):
             rate(f"{where}: saving_rate", saving, self.spending_rate, "spending_rate")
@@ -55,24 +64,30 @@ class Hyperparameters(Section):
 
 
 class Column(Section):
-    """A method, with the hyper-parameters that are its own, and the columns that it wants to beat."""
+    """A method, with the hyper-parameters that are its own, and the columns that it wants to beat.
+
+    Of those `beside` it there is an interval, and no test.
+    """
 
     name: str
     label: str
     setting: dict[str, Any]
     rivals: list[str] = Field(default_factory=list)
+    beside: list[str] = Field(default_factory=list)
 
 
 class Row(Section):
     """What the methods are compared on: hyper-parameters, and the accuracies that the paper states.
 
-    `chosen` is what else differs where the row appears again at the chosen clip norm.
+    `chosen` is what else differs where the row appears again at the chosen clip norm; `best` is every column's own best
+    clip norm, where the experiment says how it is chosen.
     """
 
     name: str
     label: str
     setting: dict[str, Any] = Field(default_factory=dict)
     chosen: dict[str, Any] = Field(default_factory=dict)
+    best: dict[str, float] = Field(default_factory=dict)
     paper: dict[str, float] = Field(default_factory=dict)
 
 
@@ -88,6 +103,8 @@ class Experiment(Section):
         assumed: what the paper leaves open, and what is taken instead.
         seeds: the reported ones, or for tuning others.
         chosen_clip: whether rows appear a second time, at the clip norm of `chosen.toml`.
+        tuning: multiples of a row's clip norm among which every column's best is chosen, on validation data.
+        holm: whether tests against one rival are corrected for their number.
         setting: hyper-parameters of all cells.
         columns: methods, each with what is particular to it.
         rows: each with what is particular to it.
@@ -97,10 +114,12 @@ class Experiment(Section):
     source: str
     question: str
     claim: str = ""
-    shows: Literal["accuracy", "curves", "training-loss", "spending", "noise"]
+    shows: Literal["accuracy", "lead", "curves", "training-loss", "spending", "noise"]
     assumed: list[str] = Field(default_factory=list)
     seeds: list[int] = Field(default_factory=lambda: list(REPORTED_SEEDS), min_length=1)
     chosen_clip: bool = True
+    tuning: list[_Number] = Field(default_factory=list)
+    holm: bool = False
     setting: dict[str, Any]
     columns: list[Column] = Field(min_length=1)
     rows: list[Row] = Field(min_length=1)
@@ -115,9 +134,13 @@ class Experiment(Section):
         """Whether there is anything to train for it."""
         return self.shows not in ("spending", "noise")
 
-    def cell(self, row: Row, column: Column) -> Hyperparameters:
-        """The complete setting where a row and a column meet; the column has the last word."""
-        content = {**self.setting, **row.setting, **column.setting}
+    def cell(self, row: Row, column: Column, *, plain: bool = False) -> Hyperparameters:
+        """The complete setting where a row and a column meet; the column has the last word, but for its best clip norm.
+
+        Plain is without that.
+        """
+        best = {"clip_norm": row.best[column.name]} if column.name in row.best and not plain else {}
+        content = {**self.setting, **row.setting, **column.setting, **best}
         where = f"{self.title}, {row.label}, {column.label}"
         setting = read(Hyperparameters, content, where)
         setting.check(where)
@@ -161,6 +184,29 @@ class Experiment(Section):
         last = self.seeds[-1]
         return self.model_copy(update={"seeds": [*self.seeds, *range(last + 1, last + count)][:count]})
 
+    def tuned(self) -> Experiment:
+        """How the best clip norms are chosen: on validation data, with a seed that is not reported."""
+        rows = [
+            Row(
+                name=f"{row.name}-{column.name}",
+                label=f"{row.label}, {column.label}",
+                setting={**row.setting, **column.setting, "tested_on": "validation"},
+                best={_multiple(one): one * self.cell(row, column, plain=True).clip_norm for one in self.tuning},
+            )
+            for row in self.rows
+            for column in self.columns
+        ]
+        columns = [Column(name=_multiple(one), label=f"{one:g} × c", setting={}) for one in self.tuning]
+        what = {
+            "title": f"{self.title}: choosing clip norms",
+            "holm": False,
+            "question": "Which clip norm suits which method?",
+            "shows": "accuracy",
+            "seeds": [TUNING_SEED],
+            "rows": rows,
+        }
+        return self.model_copy(update={**what, "columns": columns})
+
     def handles(self) -> list[str]:
         """Names by which `only` knows rows."""
         return list(dict.fromkeys(n for r in self.rows for n in (self.dataset(r), r.name)))
@@ -183,6 +229,11 @@ def names() -> list[str]:
     return [name_of(path) for path in _files()]
 
 
+def tunings() -> list[str]:
+    """Of what chooses the clip norms of experiments that say how."""
+    return [f"{name}{_TUNING}" for name in names() if load(name).tuning]
+
+
 def name_of(path: Path) -> str:
     """The name by which users call the experiment in a file: without the number of ours, without folder and suffix."""
     return path.stem.split("-", 1)[1] if path in _files() else path.stem
@@ -191,6 +242,8 @@ def name_of(path: Path) -> str:
 def load(name: str) -> Experiment:
     """One experiment by name, or any file of one; a mistake in it is one sentence."""
     if not name.endswith(".toml"):
+        if name not in names() and name in tunings():
+            return load(name.removesuffix(_TUNING)).tuned()
         one_of("table or figure", name, names())
         return load(str(next(path for path in _files() if name_of(path) == name)))
     experiment = read_toml(Experiment, Path(name))
@@ -200,14 +253,18 @@ def load(name: str) -> Experiment:
         if len(set(values)) < len(values):
             raise InputError(f"{name}: {what} = {', '.join(map(str, values))} must not name anything twice.")
     for column in experiment.columns:
-        for rival in column.rivals:
+        for rival in (*column.rivals, *column.beside):
             one_of(f"{name}: column {column.name!r}: rivals", rival, columns)
     for row in experiment.shown_rows():
-        for number in row.paper:
-            one_of(f"{name}: paper's number of row {row.name!r}", number, columns)
+        for number in (*row.paper, *row.best):
+            one_of(f"{name}: number of row {row.name!r}", number, columns)
         for column in experiment.columns:
             experiment.cell(row, column)
     return experiment
+
+
+def _multiple(times: float) -> str:
+    return f"x{times:g}"
 
 
 def _files() -> list[Path]:

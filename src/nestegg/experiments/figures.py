@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from nestegg.experiments.cells import plan_of
 from nestegg.experiments.definition import Column
-from nestegg.experiments.outcomes import Line, Outcome
+from nestegg.experiments.outcomes import Line, Outcome, paired
 from nestegg.experiments.scales import configured, scaled
 from nestegg.planning import COMPARED
-from nestegg.report.charts import DASHES, LINE_LEGEND
+from nestegg.report.charts import DASHES, LINE_LEGEND, PALETTE
 
 _PLAIN = "#7F7F7F"  # of columns that are all of one method
 _Panel = alt.LayerChart | alt.FacetChart
@@ -53,6 +53,35 @@ def accuracy_chart(outcome: Outcome) -> alt.ConcatChart | None:
         panels.append(alt.layer(spread, marks))
     chart: alt.ConcatChart = alt.concat(*panels, columns=2, title=outcome.experiment.question, spacing=16)
     return chart
+
+
+def lead_chart(outcome: Outcome) -> _Panel | None:
+    """How far each method is ahead of the first, row by row, with the interval of paired seeds; none before cells."""
+    first, *others = outcome.experiment.columns
+    points = [
+        {"row": line.row.label, "method": column.label, "ahead": duel.ahead, "low": low, "high": high}
+        for line in outcome.lines
+        for column in others
+        if (duel := paired(column.name, first.name, line.numbers)) is not None and duel.interval is not None
+        for low, high in [duel.interval]
+    ]
+    if not points:
+        return None
+    order = [column.label for column in others]
+    colours = alt.Scale(domain=order, range=[PALETTE[i % len(PALETTE)] for i in range(len(order))])
+    base = alt.Chart(alt.Data(values=points), title=outcome.experiment.question, width=520).encode(
+        y=alt.Y("row:N", sort=None, title=None, axis=alt.Axis(labelLimit=300, grid=True)),
+        yOffset=alt.YOffset("method:N", sort=order),
+        color=alt.Color(
+            "method:N", sort=order, scale=colours, legend=alt.Legend(title=None, orient="bottom", columns=2)
+        ),
+    )
+    spread = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=f"points ahead of {first.label}"), x2="high:Q")
+    marks = base.mark_point(filled=True, size=60, opacity=1).encode(
+        x="ahead:Q", shape=alt.Shape("method:N", sort=order), tooltip=["row:N", "method:N", "ahead:Q"]
+    )
+    zero = alt.Chart(alt.Data(values=[{"ahead": 0}])).mark_rule(color="#000000").encode(x="ahead:Q")
+    return alt.layer(zero, spread, marks)
 
 
 def curve_rows(outcome: Outcome, line: Line) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from nestegg.experiments.definition import Experiment, Row
 from nestegg.experiments.scales import configured, stated_reduction
 
 CLOSE, APART, SURE = 3.0, 0.25, 0.05  # the least by which the paper calls a method better is 0.26
+NO_NUMBER = "the paper states no number"
 AGREEMENTS = ("agrees in value", "agrees in order of methods", "does not agree")
 RULE = (
     f"A row agrees in value if each of its accuracies, and each difference between two of them, is within {CLOSE:g} "
@@ -24,8 +25,8 @@ RULE = (
 )
 DUEL_RULE = (
     f"A method beats its rival if it is ahead and a paired t-test over the seeds, two-sided, gives p < {SURE:g}; both "
-    "have the same partition, initial model and seeds. The tests are not corrected for their number: of twenty between "
-    "equals, one is expected to say so."
+    "have the same partition, initial model and seeds. Unless a table says so, tests are not corrected for their "
+    "number: of twenty between equals, one is expected to say so."
 )
 FORMAT_RULE = (
     "Formats of cells are never mixed: in a table all rows of one dataset show cells of one format, the one that most "
@@ -97,12 +98,16 @@ class Duel:
     p: float | None  # none with a single seed, or where differences are equal or not finite
     seeds: int
     hashes: tuple[str, str] = ("", "")
+    interval: tuple[float, float] | None = None  # in which the true lead is, in 95 of 100 such experiments
+    tested: bool = True
 
     @property
     def verdict(self) -> str:
         """In words."""
         if not np.isfinite(self.ahead):
             return "no test: not finite"
+        if not self.tested:
+            return "interval alone"
         if self.p is None:
             return "one seed, no test" if self.seeds == 1 else "no test: equal differences"
         if self.p >= SURE:
@@ -123,7 +128,7 @@ class Line:
         """By the stated rule, of the entries for which the paper has a number, over the seeds that all of them have."""
         both = [number for number in self.numbers.values() if number.paper is not None]
         if not both:
-            return "the paper states no number"
+            return NO_NUMBER
         common = set.intersection(*(set(number.values) for number in both))
         if not common:
             return "not all of it run" if any(number.cells or number.others for number in both) else "not run"
@@ -194,9 +199,37 @@ def outcome_of(name: str, experiment: Experiment, scale: str, store: Store) -> O
             cells = tuple(cells[form] for cells in found[key] if form in cells)
             others = sum(bool(cells) and form not in cells for cells in found[key])
             numbers[column.name] = Number(paper, hash_of(configs[key][0]), cells, asked, measure, others)
-        duels = (_duel(column.name, rival, numbers) for column in experiment.columns for rival in column.rivals)
-        lines.append(Line(row, numbers, tuple(duel for duel in duels if duel is not None)))
-    return Outcome(name, experiment, scale, tuple(lines))
+        duels = [paired(column.name, rival, numbers) for column in experiment.columns for rival in column.rivals]
+        beside = [paired(column.name, other, numbers) for column in experiment.columns for other in column.beside]
+        untested = [replace(duel, p=None, tested=False) for duel in beside if duel is not None]
+        lines.append(Line(row, numbers, (*(duel for duel in duels if duel is not None), *untested)))
+    return Outcome(name, experiment, scale, tuple(_holm(lines) if experiment.holm else lines))
+
+
+def _holm(lines: Sequence[Line]) -> list[Line]:
+    """The same with every p corrected for all tests of a method against a rival, by Holm's method."""
+    raw: dict[tuple[str, str], list[float]] = {}
+    for duel in (duel for line in lines for duel in line.duels if duel.p is not None):
+        raw.setdefault((duel.method, duel.rival), []).append(duel.p or 0.0)
+    held = {pair: dict(zip(ps, holm(ps), strict=True)) for pair, ps in raw.items()}
+
+    def corrected(duel: Duel) -> Duel:
+        return duel if duel.p is None else replace(duel, p=held[duel.method, duel.rival][duel.p])
+
+    return [replace(line, duels=tuple(map(corrected, line.duels))) for line in lines]
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """Return p-values of several tests, corrected for their number (Holm 1979).
+
+    >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
+    [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(ps)
+    steps = np.maximum.accumulate(np.array(ps)[order] * np.arange(len(ps), 0, -1))
+    result = np.empty(len(ps))
+    result[order] = np.minimum(steps, 1.0)
+    return [float(p) for p in result]
 
 
 def _formats(experiment: Experiment, found: Found) -> dict[str, int]:
@@ -209,7 +242,8 @@ def _formats(experiment: Experiment, found: Found) -> dict[str, int]:
     return {dataset: max(FORMATS, key=count.__getitem__) for dataset, count in counts.items()}
 
 
-def _duel(method: str, rival: str, numbers: dict[str, Number]) -> Duel | None:
+def paired(method: str, rival: str, numbers: dict[str, Number]) -> Duel | None:
+    """Return how a method fares against another, over the seeds that both have; none without any."""
     number, other = numbers[method], numbers[rival]
     ours, theirs = number.values, other.values
     seeds = sorted(ours.keys() & theirs.keys())
@@ -217,8 +251,12 @@ def _duel(method: str, rival: str, numbers: dict[str, Number]) -> Duel | None:
         return None
     better = 1.0 if number.measure == "accuracy" else -1.0  # a loss is better when it is less
     ahead = better * np.array([ours[seed] - theirs[seed] for seed in seeds]).round(_DIGITS)
-    p = float(ttest_1samp(ahead, 0.0).pvalue) if len(seeds) > 1 and np.ptp(ahead) > 0.0 else None
-    return Duel(method, rival, float(ahead.mean()), p, len(seeds), (number.hash, other.hash))
+    hashes = (number.hash, other.hash)
+    if len(seeds) == 1 or not np.ptp(ahead) > 0.0:
+        return Duel(method, rival, float(ahead.mean()), None, len(seeds), hashes)
+    test = ttest_1samp(ahead, 0.0)
+    low, high = test.confidence_interval(0.95)
+    return Duel(method, rival, float(ahead.mean()), float(test.pvalue), len(seeds), hashes, (float(low), float(high)))
 
 
 def _same_values(numbers: Sequence[Number]) -> bool:

@@ -7,12 +7,12 @@ from functools import lru_cache
 from nestegg.accounting import RdpAccountant, compose
 from nestegg.experiments.cells import plan_of
 from nestegg.experiments.figures import curve_rows, relative_noise
-from nestegg.experiments.outcomes import Duel, Number, Outcome
+from nestegg.experiments.outcomes import NO_NUMBER, Duel, Number, Outcome
 from nestegg.experiments.scales import configured, scaled
 from nestegg.planning import LABELS, Plan, epsilon_by_pld
 
 NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "format", "verdict on the row")
-DUELS = ("row", "method", "rival", "ahead by", "p", "seeds", "verdict", "hashes")
+DUELS = ("row", "method", "rival", "ahead by", "95 % interval", "p", "seeds", "verdict", "hashes")
 SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left", "hash")
 NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round", "hash")
 CURVES = ("row", "method", "round")
@@ -76,7 +76,12 @@ def wide_rows(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
     """The table as papers print it, methods across or down, whichever is narrower; a hash is below its number."""
     columns, lines = outcome.experiment.columns, outcome.lines
     table = [["", *(column.label for column in columns), "verdict"]]
-    table += [[line.row.label, *(_entry(line.numbers[c.name]) for c in columns), line.verdict] for line in lines]
+    for line in lines:
+        best = {name: f"c = {norm:.4g}" for name, norm in line.row.best.items()}
+        entries = (_entry(line.numbers[c.name], best.get(c.name)) for c in columns)
+        table.append([line.row.label, *entries, line.verdict])
+    if all(line.verdict == NO_NUMBER for line in lines):
+        table = [row[:-1] for row in table]
     if len(columns) > len(lines):
         table = [list(row) for row in zip(*table, strict=True)]
     return table[0], table[1:]
@@ -91,11 +96,12 @@ def curve_points(outcome: Outcome) -> list[tuple[str, ...]]:
     ]
 
 
-def _entry(number: Number) -> str:
+def _entry(number: Number, how: str | None = None) -> str:
     missing = [] if number.complete or not number.cells else [f"{len(number.cells)} of {number.asked} seeds"]
     missing += [f"{number.others} of another format"] if number.others and number.cells else []
     paper = [] if number.paper is None else [f"paper {number.paper:.2f}"]
-    return "\n".join([_ours(number), *missing, *paper, *([number.hash] if number.cells else [])])
+    hashes = [number.hash] if number.cells else []
+    return "\n".join([_ours(number), *missing, *paper, *filter(None, [how]), *hashes])
 
 
 def _ours(number: Number) -> str:
@@ -119,5 +125,6 @@ def _number_cells(number: Number) -> tuple[str, ...]:
 
 def _duel_cells(duel: Duel, measure: str) -> tuple[str, ...]:
     ahead = f"{duel.ahead:+.{_digits(measure)}f}"
-    p = "–" if duel.p is None else f"{duel.p:.3f}"
-    return ahead, p, str(duel.seeds), duel.verdict, "\n".join(duel.hashes)
+    p = "–" if duel.p is None else f"{duel.p:.3f}" if duel.p >= 0.001 else "< 0.001"
+    interval = "–" if duel.interval is None else " to ".join(f"{end:+.{_digits(measure)}f}" for end in duel.interval)
+    return ahead, interval, p, str(duel.seeds), duel.verdict, "\n".join(duel.hashes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from nestegg.checks import one_of
 from nestegg.configuration.config import Adaptive, Config, FederationTable, GroupTable, Model, Privacy, Training
@@ -14,6 +15,7 @@ from nestegg.runs.comparison import variant
 
 SCALES = ("full", "cpu", "smoke")
 SHARES = (0.34, 0.43, 0.23)  # of the clients in groups 1, 2 and 3
+_SMOKE_VALIDATION = 100
 _TRAINING_SAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
 
 
@@ -38,8 +40,14 @@ def configured(setting: Hyperparameters, scale: str, seed: int) -> Config:
     one_of("--scale", scale, SCALES)
     setting, samples = scaled(_plain(setting), scale)
     config = Config(
-        federation=FederationTable(dataset=setting.dataset, clients=setting.clients, samples_per_client=samples),
-        model=Model(name=NETWORKS[setting.dataset]),
+        federation=FederationTable(
+            dataset=setting.dataset,
+            clients=setting.clients,
+            samples_per_client=samples,
+            validation=setting.validation,
+            tested_on=setting.tested_on,
+        ),
+        model=Model(name=setting.model or NETWORKS[setting.dataset], features=setting.features),
         training=Training(
             rounds=setting.rounds,
             local_epochs=setting.local_epochs,
@@ -52,15 +60,24 @@ def configured(setting: Hyperparameters, scale: str, seed: int) -> Config:
             clip_norm=setting.clip_norm,
             clip_unit=setting.clip_unit,
             groups=_groups(setting),
+            **_schedule(setting),
             adaptive=Adaptive(server_rate=setting.server_rate, server_momentum=setting.server_momentum),
         ),
     )
     return variant(config, setting.method, seed)
 
 
+def _schedule(setting: Hyperparameters) -> dict[str, Any]:
+    """What the method optimal is told of the model's memory."""
+    if setting.method != "optimal":
+        return {}
+    known = {"influence": setting.influence} if setting.memory is None else {"memory": setting.memory}
+    return {"method": "optimal", "accountant": COMPARED["optimal"].accountant_at(setting.spending_rate), **known}
+
+
 def scaled(setting: Hyperparameters, scale: str) -> tuple[Hyperparameters, int | None]:
     """The setting at a scale, and how many samples a client keeps at most; None is all."""
-    reduction = REDUCTIONS.get(setting.dataset)
+    reduction = REDUCTIONS.get(setting.dataset) if setting.model is None else None
     if scale == "smoke":
         return _smoke(setting), None
     if scale == "full" or reduction is None:
@@ -125,6 +142,7 @@ def _smoke(setting: Hyperparameters) -> Hyperparameters:
         batch_size=16,
         learning_rate=0.1,
         clip_norm=setting.clip_norm / 100.0,
+        validation=None if setting.validation is None else _SMOKE_VALIDATION,
         transition=[max(1, round(transition * rounds / setting.rounds)) for transition in setting.transition],
     )
 

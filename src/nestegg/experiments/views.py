@@ -63,6 +63,7 @@ def _noise(outcome: Outcome) -> list[Table]:
 
 _VIEWS = {
     "accuracy": View(_results, _numbers, figures.accuracy_chart),
+    "lead": View(_results, _numbers, figures.lead_chart),
     "curves": View(_results, _curves, figures.curves_chart),
     "training-loss": View(_results, _curves, figures.curves_chart),
     "spending": View(_spending, lambda outcome: {"": _spending(outcome)[0]}, figures.spending_chart),
