@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nestegg.errors import InputError, StoppedError
+from nestegg.files import sync_folder
 
 Place = tuple[int, int]  # a round, from 1, and a draw of noise, from 0
 
@@ -54,6 +55,7 @@ class Kept:
                 file.write(f"\n{line}\n".encode())  # what an interruption left without an end stays a line of its own
                 file.flush()
                 os.fsync(file.fileno())
+            sync_folder(self.path.parent)
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
 
