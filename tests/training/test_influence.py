@@ -16,6 +16,8 @@ from torch import Tensor, nn
 
 import nestegg
 from nestegg.planning.influence import FORMAT
+from nestegg.runs import influence
+from nestegg.runs.processes import as_done
 from nestegg.training import kept
 from tests.conftest import Run
 
@@ -265,6 +267,8 @@ def influence_of(folder: Path, *options: str) -> list[str]:
 
 KILLED = """
 import os, signal, sys
+from nestegg.runs import influence
+from nestegg.runs.processes import as_done
 from nestegg.training import kept
 blow = getattr(signal, sys.argv.pop(1))
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, as by nohup, children ignore it too
@@ -326,9 +330,19 @@ def test_the_command_goes_on_after_a_blow(tmp_path: Path, blow: str, code: int) 
 
 
 @pytest.mark.slow
-def test_the_number_of_processes_changes_no_bit(tmp_path: Path) -> None:
+def test_the_number_of_processes_changes_no_bit(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    used = list[int]()
+
+    def counted_jobs(work: Any, items: Any, jobs: int) -> Any:
+        used.append(jobs)
+        return as_done(work, items, jobs)
+
+    monkeypatch.setattr(influence, "as_done", counted_jobs)
+    monkeypatch.setattr(influence, "cores", lambda: 2)
     written = []
-    for jobs in ("1", "2"):
-        subprocess.run(influence_of(tmp_path, "--jobs", jobs), check=True, capture_output=True)
+    for options, long in ((("--jobs", "1"), 0.0), (("--jobs", "3"), 1e9), ((), 0.0), ((), 1e9)):
+        monkeypatch.setattr(influence, "_LONG", long)
+        assert run(*influence_of(tmp_path, *options)[3:]).code == 0
         written.append((tmp_path / "influence.json").read_bytes())
-    assert written[0] == written[1]
+    assert used == [3, 2]
+    assert len(set(written)) == 1
