@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 import nestegg
 from nestegg import InputError
-from nestegg.runs.python import values_of
 from nestegg.training import Callback, RoundReport, State
+from nestegg.training.values import values_of
 from tests.own_federation import make_federation
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from nestegg.checks import whole
+from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 
 
@@ -20,23 +22,34 @@ def influence(
     out: Annotated[Path, typer.Option(metavar="FILE", help="What to write.")] = Path("influence.json"),
     points: Annotated[int, typer.Option(help="Rounds to measure.")] = 7,
     draws: Annotated[int, typer.Option(help="Draws of noise in each of them.")] = 4,
+    jobs: Annotated[
+        int | None, typer.Option(help="Measurements at a time; one for each core where it takes long.")
+    ] = None,
 ) -> None:
     """Measure the memory of a training: it is run without noise, on public data, and noise is put into one round."""
     needs("nestegg influence", *RUNS)
     from nestegg.configuration.config import load_config
     from nestegg.report.influence_chart import write_influence_chart
-    from nestegg.runs.configured import public_federation  # torch is slow to import; other commands do without it
+    from nestegg.runs.influence import Processes, PublicTraining  # torch is slow to import; other commands do without
     from nestegg.training.influence import measure_influence
 
-    federation = public_federation(load_config(config_file), public, data)
+    config = load_config(config_file)
+    if out.is_dir() or not out.parent.is_dir():
+        raise InputError(f"--out = {str(out)!r} must be a file in a folder that exists.")
+    jobs = None if jobs is None else whole("--jobs", jobs, 1, 256)
+    training, part = PublicTraining(config, public, data), out.with_name(f"{out.name}.part")
+    federation = training.federation()
     with Console(stderr=True).status("Training without noise …") as status:
         found = measure_influence(
             federation,
             points=points,
             draws=draws,
+            keep=part,
             tell=lambda done, all_: status.update(f"Putting noise into one round, {done} of {all_} …"),
+            work=Processes(training, jobs),
         )
     found.save(out, dataset=public, rounds=federation.plan.rounds)
+    part.unlink(missing_ok=True)
     chart = out.with_suffix(".svg")
     write_influence_chart(chart, found.influence, found.low, found.high)
     shown = ", ".join(f"{t}: {found.influence[t - 1]:.2f}" for t in found.measured)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,15 @@ from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.planning.curves import Pace
 from nestegg.planning.influence import FORMAT, fitted_memory
+from nestegg.training.kept import Kept, Place
 from nestegg.training.loop import Federation
 from nestegg.training.reports import State
+from nestegg.training.values import values_of
+from nestegg.training.workers import one_thread
 
 _RISE = 0.05  # of the loss, at least, by noise in the last round: enough to be seen, little enough to be quadratic
 _DOUBLINGS = 60
+_MOST_DRAWS = 1000
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,58 @@ class Influence:
         write_atomically(Path(path), json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
+Work = Callable[["Probe", Sequence[Place]], Iterable[tuple[Place, float]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """A training without noise, and the noise to put into it.
+
+    Attributes:
+        federation: that is trained.
+        states: after each of its rounds.
+        base: loss of the last model.
+        noises: the draws, of unit size.
+        scale: the size that they get.
+    """
+
+    federation: Federation
+    states: list[State]
+    base: float
+    noises: list[torch.Tensor]
+    scale: float
+
+    def at(self, place: Place) -> tuple[State, torch.Tensor, float]:
+        """Return what one measurement needs beside the federation: the state after a round, the noise, and the base."""
+        t, draw = place
+        return self.states[t - 1], self.scale * self.noises[draw], self.base
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all that measurements depend on: settings, test data, the models of all rounds, and the noise."""
+        settings = json.dumps(values_of(self.federation, ""), sort_keys=True)
+        found = hashlib.sha256(f"{settings} {self.base!r} {self.scale!r}".encode())
+        models = (state.model for state in self.states)
+        for one in (*self.federation.public_fingerprint(), *models, *self.noises):
+            found.update(one if isinstance(one, bytes) else one.detach().cpu().contiguous().numpy().tobytes())
+        return found.hexdigest()
+
+
+def one_by_one(probe: Probe, places: Sequence[Place]) -> Iterator[tuple[Place, float]]:
+    """Measure in this process."""
+    for place in places:
+        yield place, rise(probe.federation, *probe.at(place))
+
+
 def measure_influence(
     federation: Federation,
     *,
     points: int = 7,
     draws: int = 4,
     seed: int = 0,
+    keep: Path | str | None = None,
     tell: Callable[[int, int], None] = lambda done, all_: None,
+    work: Work = one_by_one,
 ) -> Influence:
     """Measure w_t = √(rise_t / rise_T): what noise put into round t raises the loss by in the end.
 
@@ -72,27 +122,57 @@ def measure_influence(
         points: rounds to measure, spread over all of them.
         draws: of noise for each.
         seed: of the noise.
-        tell: hears how many of all trainings are done.
+        keep: a file for measurements as they come, so that the same call goes on after an interruption; it stays.
+            Measurements of another federation in it are not used.
+        tell: hears how many of all measurements are done.
+        work: makes the measurements that are missing, in any order.
 
     Raises:
         InputError: the federation is none of that, or its loss does not rise by any noise.
+        StoppedError: it was interrupted, and there is a file to go on with.
     """
     _check(federation)
     whole("points", points, 2)
-    whole("draws", draws, 2)
+    whole("draws", draws, 2, _MOST_DRAWS)
+    whole("seed", seed, 0, 2**63 - 1)
+    kept = Kept(keep)
+    with kept.stoppable(), one_thread():  # so that bits do not depend on the threads that a process has
+        probe = _probe(federation, draws, seed)
+        rounds = federation.plan.rounds
+        measured = sorted({int(t) for t in np.linspace(1, rounds, min(points, rounds)).round()})
+        places = [(t, draw) for t in measured for draw in range(draws)]
+        known = kept.read(probe.digest)
+        found = {place: known[place] for place in places if place in known}
+        tell(len(found), len(places))
+        for place, value in work(probe, [place for place in places if place not in found]):
+            kept.add(place, value)
+            found[place] = value
+            tell(len(found), len(places))
+        rises = np.array([found[place] for place in places]).reshape(len(measured), draws)
+        return _found(rises, measured, federation, probe.scale)
+
+
+def rise(federation: Federation, state: State, noise: torch.Tensor, base: float) -> float:
+    """Return what noise in one round raises the loss by in the end; both signs, so that what is linear goes out.
+
+    Raises:
+        InputError: the loss is no longer finite.
+    """
+    ends = []
+    for sign in (1.0, -1.0):
+        noisy = replace(state, model=state.model + sign * noise)
+        ends.append(_loss(federation, [noisy, *_trained(federation, noisy)][-1]))
+    if not np.isfinite(found := (ends[0] + ends[1]) / 2.0 - base):
+        raise InputError(f"influence cannot be measured: with noise after round {state.round} the loss is {ends[0]}.")
+    return found
+
+
+def _probe(federation: Federation, draws: int, seed: int) -> Probe:
     states = _trained(federation, federation.start())
-    rounds, size = federation.plan.rounds, len(states[0].model)
-    rng = np.random.default_rng(seed)
-    noises = [torch.from_numpy(rng.standard_normal(size)).to(states[0].model) for _ in range(draws)]
-    base = _loss(federation, states[-1])
-    scale = _scale(federation, states[-1], noises, base)
-    measured = sorted({int(t) for t in np.linspace(1, rounds, min(points, rounds)).round()})
-    rises = np.empty((len(measured), draws))
-    for i, t in enumerate(measured):
-        for j, noise in enumerate(noises):
-            rises[i, j] = _rise(federation, states[t - 1], scale * noise, base)
-            tell(i * draws + j + 1, len(measured) * draws)
-    return _found(rises, measured, federation, scale)
+    last, rng = states[-1], np.random.default_rng(seed)
+    noises = [torch.from_numpy(rng.standard_normal(len(last.model))).to(last.model) for _ in range(draws)]
+    base = _loss(federation, last)
+    return Probe(federation, states, base, noises, _scale(federation, last, noises, base))
 
 
 def _found(rises: Array, measured: list[int], federation: Federation, scale: float) -> Influence:
@@ -131,21 +211,12 @@ def _loss(federation: Federation, state: State) -> float:
     return float("nan") if loss is None else loss
 
 
-def _rise(federation: Federation, state: State, noise: torch.Tensor, base: float) -> float:
-    """What noise in one round raises the loss by in the end; both signs, so that what is linear in it goes out."""
-    ends = []
-    for sign in (1.0, -1.0):
-        noisy = replace(state, model=state.model + sign * noise)
-        ends.append(_loss(federation, [noisy, *_trained(federation, noisy)][-1]))
-    return (ends[0] + ends[1]) / 2.0 - base
-
-
 def _scale(federation: Federation, last: State, noises: list[torch.Tensor], base: float) -> float:
     """The size of noise that raises the loss of the last model by a share of it."""
     scale = 1e-6
     for _ in range(_DOUBLINGS):
-        rise = float(np.mean([_rise(federation, last, scale * noise, base) for noise in noises]))
-        if rise >= _RISE * abs(base):
+        mean = float(np.mean([rise(federation, last, scale * noise, base) for noise in noises]))
+        if mean >= _RISE * abs(base):
             return scale
         scale *= 1.5
     raise InputError("influence cannot be measured: no noise in the last round raises the loss.")
