@@ -26,7 +26,7 @@ def influence(
         int | None, typer.Option(help="Measurements at a time; one for each core where it takes long.")
     ] = None,
 ) -> None:
-    """Measure the memory of a training: it is run without noise, on public data, and noise is put into one round."""
+    """Measure the memory of a training: it is run on public data, and noise is added to one round or another."""
     needs("nestegg influence", *RUNS)
     from nestegg.configuration.config import load_config
     from nestegg.report.influence_chart import write_influence_chart
@@ -39,13 +39,13 @@ def influence(
     jobs = None if jobs is None else whole("--jobs", jobs, 1, 256)
     training, part = PublicTraining(config, public, data), out.with_name(f"{out.name}.part")
     federation = training.federation()
-    with Console(stderr=True).status("Training without noise …") as status:
+    with Console(stderr=True).status("Training on public data …") as status:
         found = measure_influence(
             federation,
             points=points,
             draws=draws,
             keep=part,
-            tell=lambda done, all_: status.update(f"Putting noise into one round, {done} of {all_} …"),
+            tell=lambda done, all_: status.update(f"Adding noise to one round, {done} of {all_} …"),
             work=Processes(training, jobs),
         )
     found.save(out, dataset=public, rounds=federation.plan.rounds)

@@ -24,7 +24,7 @@ from nestegg.errors import InputError
 from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.models import NETWORKS, make_model
 from nestegg.named import is_named
-from nestegg.planning import Plan
+from nestegg.planning import Plan, known_method
 from nestegg.runs.payment import Payment
 from nestegg.runs.private import Origin
 from nestegg.runs.task import Task
@@ -116,7 +116,7 @@ def resumed_simulation(config: Config, plan: Plan, payment: Payment) -> Simulati
 
 
 def public_federation(config: Config, public: str, data: Path | None = None) -> Federation:
-    """Return a configuration's training on public data, without noise, and the same in every repetition.
+    """Return a configuration's training on public data, spending evenly, and the same in every repetition.
 
     Args:
         config: what will be trained; its own data is not read.
@@ -127,9 +127,11 @@ def public_federation(config: Config, public: str, data: Path | None = None) -> 
         raise InputError("federation.clients must be given: the public data is divided among as many clients.")
     model = config.model.name or NETWORKS.get(config.federation.dataset, "mlp")
     folder = None if data is None else str(data.resolve())
-    config = changed(config, "federation", dataset=public, data=folder)
+    config = changed(config, "federation", dataset=public, data=folder, validation=None, tested_on="test")
     config = changed(changed(config, "model", name=model), "training", reproducible=True)
-    return new_simulation(with_method(config, "fedavg"), "influence")[0].federation
+    method = known_method("privacy.method", config.privacy.method)
+    evenly = "idp-fedavg" if method.is_private else "fedavg"
+    return new_simulation(with_method(config, evenly), "influence")[0].federation
 
 
 def with_members(plan: Plan, names: Sequence[str]) -> Plan:

@@ -62,7 +62,7 @@ Work = Callable[["Probe", Sequence[Place]], Iterable[tuple[Place, float]]]
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """A training without noise, and the noise to put into it.
+    """A training as it will be, and the noise to put into it beside its own.
 
     Attributes:
         federation: that is trained.
@@ -112,10 +112,11 @@ def measure_influence(
 ) -> Influence:
     """Measure w_t = √(rise_t / rise_T): what noise put into round t raises the loss by in the end.
 
-    The federation must be one of public data, of a plan without noise (`method="fedavg"`), with randomness that is
-    reproducible and test data: nothing that is measured here is private, and no privacy is accounted for. It is trained
-    once as it is. Then the same noise is put into the model after one round or another, and training goes on to the
-    end with the same cohorts and orders.
+    The federation must be one of public data, with randomness that is reproducible, and test data: nothing that is
+    measured here is private, and no privacy is accounted for. It should be the training that is meant, its clip norm
+    and its noise included: both change how fast a model corrects what it was pushed to. It is trained once as it is.
+    Then a small push is given to the model after one round or another, and training goes on to the end with the same
+    cohorts, orders and noise.
 
     Args:
         federation: on public data.
@@ -188,8 +189,6 @@ def _found(rises: Array, measured: list[int], federation: Federation, scale: flo
 
 
 def _check(federation: Federation) -> None:
-    if federation.plan.is_private:
-        raise InputError("influence is measured without noise: the federation's plan must be of method = 'fedavg'.")
     if federation.test is None:
         raise InputError("influence is measured by the loss on test data: the federation has none.")
     if not federation.randomness.reproducible:
