@@ -92,12 +92,11 @@ class Optimal:
 def closed_form(setting: Setting, weights: Array) -> Schedule:
     """Return the schedule where everybody is in every round: μ_n² = Σ_t (σ_n^t)^(−2) is all that a budget limits."""
     shape = weights**-0.5
-    allowed = {one.budget: gaussian_allowance(one.budget.epsilon, one.budget.delta) for one in setting.groups}
     account = GaussianAccountant()  # which refuses releases to a sample of clients
     before = np.array(
         [compose(account, one.already_spent).squares[0] if one.already_spent else 0.0 for one in setting.groups]
     )
-    left = np.array([allowed[one.budget] for one in setting.groups]) - before
+    left = gaussian_allowance(setting.budgets, setting.delta) - before
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = np.sqrt(np.square(1.0 / shape).sum() / np.maximum(left, 0.0)) * (1.0 + _ULP)
     noise = reachable(scale * shape.max(), setting.groups)[:, None] * (shape / shape.max())
