@@ -184,7 +184,8 @@ def _bisected(below: Callable[[Rows, Array], NDArray[np.bool_]], top: Array, nea
                 is_below = (is_below | (middle == low)) & (middle < high)
         np.copyto(low, middle, where=is_below)
         np.copyto(high, middle, where=np.logical_not(is_below, out=is_below))
-    asked &= ~known | ((low >= near - doubt) & (high <= near + doubt))
+    # Where `near` is off, ends meet at the edge of doubt, where on one side nobody was asked.
+    asked &= ~known | (np.maximum(near - low, high - near) <= doubt / 2.0)
     if not asked.all():
         anew = np.flatnonzero(~asked)
         ends = _bisected(lambda rows, at: below(anew[rows], at), top[anew], np.full(anew.size, np.nan))

@@ -100,15 +100,26 @@ def calibrated(batch: Batch[S], rates: Array, relative_noise: Array) -> Schedule
     relative = relative_noise / relative_noise.min()
     (qs, levels), counts = np.unique([rates, relative], axis=1, return_counts=True)
 
-    def total(rows: NDArray[np.intp], scale: Array) -> Array:
-        spending = batch.spent.rows(rows)
+    def spend(books: Accountant[S], rows: NDArray[np.intp], scale: Array) -> S:
+        spending = books.view(batch.spent.rows(rows))
         for q, level, count in zip(qs, levels, counts, strict=True):
-            spending = spending + batch.accountant.spend(q, scale * level) * count
-        return spending.epsilon(batch.delta)
+            spending = spending + books.spend(q, scale * level) * count
+        return spending
 
     most = qs.max()
     weight = np.sum(counts * np.square(qs / most) / np.square(levels))
     guess = first_guess(most, weight, batch.budget, batch.delta)
+    whole = batch.accountant
+    few = whole.below(batch.spent + whole.spend(most, guess) * np.ceil(weight), batch.delta)
+
+    def total(rows: NDArray[np.intp], scale: Array) -> Array:
+        nonlocal few
+        spending = spend(few, rows, scale)
+        if not few.decides(spending, batch.delta, whole):
+            spending = spend(whole, rows, scale)
+            few = whole.below(spending, batch.delta)
+        return spending.epsilon(batch.delta)
+
     scale = reachable(smallest_root(total, batch.budget, guess, batch.accountant.rtol), batch.groups)
     sigma = scale[:, None] * relative
     if sigma.max() > MAX_NOISE:
@@ -118,10 +129,12 @@ def calibrated(batch: Batch[S], rates: Array, relative_noise: Array) -> Schedule
 
 def with_noise(batch: Batch[S], rates: Array, noise: Array) -> Schedule:
     """The schedule of given rates and noise, with what is spent by it."""
-    spent, epsilon = batch.spent, np.empty(noise.shape)
+    books, spent, epsilon = batch.accountant, batch.spent, np.empty(noise.shape)
     for t in range(noise.shape[1]):
-        spent = spent + batch.accountant.spend(rates[:, t], noise[:, t])
+        spent = spent + books.spend(rates[:, t], noise[:, t])
         epsilon[:, t] = spent.epsilon(batch.delta)
+        books = books.below(spent, batch.delta)
+        spent = books.view(spent)
     return Schedule(rates, noise, epsilon)
 
 
