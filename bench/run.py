@@ -93,7 +93,7 @@ def paper_plan() -> list[Line]:
 
 
 def optimal_plans() -> list[Line]:
-    """The computed schedule of the example by each accountant; what it plans is the same every time, nothing is kept."""
+    """The computed schedule of the example by each accountant."""
     work = partial(plan, PAPER, 25, method="optimal")
     gaussian = seconds(work, 101)
     rdp = seconds(partial(work, spending_rate=0.9, accountant="rdp"), 11)

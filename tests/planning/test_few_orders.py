@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import nestegg
@@ -56,3 +57,16 @@ def test_a_plan_is_digested_when_somebody_asks() -> None:
     assert "digest" not in vars(made)
     nestegg.planning.check_promises(made)
     assert "digest" not in vars(made)
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.9])
+def test_many_rounds_are_met_as_closely_as_few(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coarse search comes first; the exact one decides, from the safe side."""
+    made = nestegg.plan(GROUPS, 101, method="optimal", spending_rate=rate)
+    for row in made.groups:
+        budget = row.group.budget.epsilon
+        assert budget * (1.0 - 1e-8) <= row.epsilon_spent[-1] <= budget
+    monkeypatch.setattr("nestegg.planning.planners.optimal._MANY", 10**6)
+    plain = nestegg.plan(GROUPS, 101, method="optimal", spending_rate=rate)
+    noise, other = ([row.noise_multiplier for row in one.groups] for one in (made, plain))
+    np.testing.assert_allclose(noise, other, rtol=1e-8)

@@ -106,7 +106,7 @@ def gaussian_allowance(epsilon: ArrayLike, delta: float) -> Array:
     """Return the largest μ² = Σ σ^(−2) within every budget; where rounding decides, the smaller.
 
     >>> np.sqrt(25 / gaussian_allowance([10.0, 20.0], 1e-5)).round(3).tolist()  # the noise of 25 equal rounds
-    [2.499, 1.468]
+    [2.499, 1.45]
     """
     target, log_delta, quantile = np.atleast_1d(np.asarray(epsilon, np.float64)), float(np.log(delta)), ndtri(delta)
 
