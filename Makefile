@@ -81,7 +81,7 @@ results: $(VENV)/base
 	@$(BIN)/python docs/results.py
 
 bench: $(VENV)/full
-	@$(BIN)/python -m bench.run
+	@$(BIN)/python -m bench.run $(if $(DATA),--data $(DATA))
 	@$(BIN)/nestegg bench
 	@$(BIN)/python -m bench.flower_overhead
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import resource
@@ -24,11 +25,13 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from nestegg import Budget, Group, SpendAsYouGo, plan
+from bench.transfer import config_of
+from nestegg import Budget, Group, SpendAsYouGo, measure_influence, plan
 from nestegg.accounting import ORDERS, rdp
 from nestegg.planning import judged
 from nestegg.planning.clients import read_clients
 from nestegg.planning.levels import bucket
+from nestegg.runs.configured import public_federation
 
 PAPER = [
     Group("strict", 34, Budget(10.0), saving_rate=0.5, transition=13),
@@ -89,6 +92,37 @@ def paper_plan() -> list[Line]:
     ]
 
 
+def optimal_plans() -> list[Line]:
+    """The computed schedule of the example by each accountant."""
+    work = partial(plan, PAPER, 25, method="optimal")
+    gaussian = seconds(work, 101)
+    rdp = seconds(partial(work, spending_rate=0.9, accountant="rdp"), 11)
+    pld = seconds(partial(work, spending_rate=0.9, accountant="pld"), 1)
+    return [
+        ("optimal plan of the example, Gaussian", f"{gaussian * 1e3:.2f} ms", "aimed at 1 ms", ""),
+        ("optimal plan of the example, RDP, q = 0.9", f"{rdp * 1e3:.0f} ms", "aimed at 150 ms", ""),
+        ("optimal plan of the example, PLD, q = 0.9", f"{pld:.1f} s", "aimed at 10 s", ""),
+    ]
+
+
+def many_optimal(accountant: str, rate: float, aim: str) -> Line:
+    """1,000 groups and 1,000 rounds by the computed schedule."""
+    epsilons = np.exp(np.random.default_rng(0).uniform(0.0, np.log(30.0), 1000))
+    groups = [Group(f"g{i}", 10, Budget(float(e))) for i, e in enumerate(epsilons)]
+    start = time.perf_counter()
+    plan(groups, 1000, method="optimal", spending_rate=rate, accountant=accountant)
+    taken = f"{time.perf_counter() - start:.1f} s"
+    what = f"1,000 groups × 1,000 rounds, optimal, {accountant}, q = {rate:g}"
+    return (what, taken, f"{_memory():.2f} GB; aimed at {aim}, 1 GB", "")
+
+
+def influence(data: Path) -> Line:
+    """The memory of the linear model, measured on MNIST as `nestegg influence` does."""
+    start = time.perf_counter()
+    measure_influence(public_federation(config_of("linear"), "mnist", data))
+    return ("influence, linear model on MNIST", f"{time.perf_counter() - start:.0f} s", "aimed at 120 s", "")
+
+
 def many_rounds() -> Line:
     """1,000 rounds of the example's groups, planned and judged."""
     groups = [replace(group, transition=500) for group in PAPER]
@@ -142,13 +176,21 @@ def _memory() -> float:
 
 def main() -> None:
     """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="folder of MNIST, to measure influence too")
+    data = parser.parse_args().data
     warnings.simplefilter("ignore")
     console = Console(width=120)
     table = Table(box=box.SIMPLE_HEAD, title="nestegg", title_justify="left")
     for heading in ("work", "nestegg", "beside it", "ratio"):
         table.add_column(heading, justify="left" if heading == "work" else "right")
     with console.status("Measuring, a few minutes …"):
-        lines = [*curves(), *paper_plan(), alone(many_rounds), alone(many_groups), alone(many_clients)]
+        lines = [*curves(), *paper_plan(), *optimal_plans(), alone(many_rounds), alone(many_groups)]
+        lines += [
+            alone(partial(many_optimal, "gaussian", 1.0, "2 s")),
+            alone(partial(many_optimal, "rdp", 0.9, "60 s")),
+        ]
+        lines += [alone(many_clients), *([alone(partial(influence, data))] if data else [])]
     for line in lines:
         table.add_row(*line)
     console.print(table)

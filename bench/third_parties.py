@@ -87,7 +87,9 @@ def filter_beside_filter(python: Path) -> list[str]:
     for _ in range(LIVES):
         epsilon = draw.choice((1.0, 4.0, 10.0))
         lives.append((epsilon, [_release(draw.uniform(3.0, 20.0) / epsilon**0.5) for _ in range(40)]))
-    asked = [(gaussian_allowance(epsilon, DELTA) / 2.0, [_noise(one) for one in plans]) for epsilon, plans in lives]
+    asked = [
+        (float(gaussian_allowance(epsilon, DELTA)[0]) / 2.0, [_noise(one) for one in plans]) for epsilon, plans in lives
+    ]
     theirs = _answer(python, _OPENDP, asked)
     for (epsilon, plans), (count, loss) in zip(lives, theirs, strict=True):
         accepted, spent = _ledger(epsilon, plans)

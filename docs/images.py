@@ -1,4 +1,4 @@
-"""Draw the README's picture from the program's real output: `python docs/images.py`."""
+"""Draw the pictures of README and docs from the program's real output: `python docs/images.py`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from rich.terminal_theme import MONOKAI
 
 from nestegg.cli import tables
 from nestegg.configuration.config import load_config
-from nestegg.configuration.participants import make_plan
+from nestegg.configuration.participants import make_plan, pace_of_config, with_method
 from nestegg.planning import judged
+from nestegg.planning.registry import RIVALS
+from nestegg.report.plan_chart import write_plan_chart
 
 ROOT = Path(__file__).parent.parent
 
 
 def main() -> None:
-    """Record what `nestegg plan examples/fashion-mnist.toml` prints, as an SVG that needs no network."""
+    """Record what `nestegg plan examples/fashion-mnist.toml` prints and draws, as SVG that needs no network."""
     console = Console(record=True, width=92, file=StringIO(), force_terminal=True, color_system="truecolor")
     config = load_config(ROOT / "examples" / "fashion-mnist.toml")
     console.print("[bold green]$[/] nestegg plan examples/fashion-mnist.toml", highlight=False)
@@ -28,6 +30,8 @@ def main() -> None:
     folder = ROOT / "docs" / "images"
     folder.mkdir(exist_ok=True)
     (folder / "plan.svg").write_text(svg)
+    plans = {name: make_plan(with_method(config, name)) for name in reversed(RIVALS)}  # optimal first
+    write_plan_chart(folder / "when-to-spend.svg", plans["optimal"], plans, pace_of_config(config))
 
 
 if __name__ == "__main__":

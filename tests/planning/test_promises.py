@@ -17,6 +17,7 @@ from nestegg.accounting import RdpAccountant
 from nestegg.planning import check_promises, judge, judged, parse_plan
 from nestegg.planning.consistency import clip_norms
 from nestegg.planning.judge import epsilons
+from nestegg.planning.remembered import Remembered
 
 GROUPS = [Group("strict", 2, Budget(5.0), saving_rate=0.5), Group("open", 1, Budget(9.0), saving_rate=0.5)]
 ROUNDS = 6
@@ -116,7 +117,7 @@ def test_every_accountant_catches_less_noise(accountant: str, honest: bool) -> N
     ids=lambda plan: f"{plan.method}, {plan.accountant}, {len(plan.orders)}, {plan.rounds}",
 )
 def test_sound_plans_of_others_train(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "_known", {})
+    monkeypatch.setattr(judge, "_known", Remembered())
     federation(parse_plan(plan.to_json(), "a file"))
 
 
@@ -136,7 +137,7 @@ def test_what_was_made_or_checked_here_is_not_computed_again(monkeypatch: pytest
         federation(known)
     with pytest.raises(AssertionError):
         federation(first(told, epsilon_spent_pld=np.nextafter(told.groups[0].epsilon_spent_pld or 0.0, 9.0)))
-    monkeypatch.setattr(judge, "_known", {})
+    monkeypatch.setattr(judge, "_known", Remembered())
     with pytest.raises(AssertionError):
         check_promises(plan)
 
@@ -155,8 +156,7 @@ def test_an_accountant_that_is_given_is_not_trusted() -> None:
 
 
 def test_only_so_many_plans_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judge, "_known", {})
-    monkeypatch.setattr(judge, "_REMEMBERED", 2)
+    monkeypatch.setattr(judge, "_known", known := Remembered(most=2))
     plans = [made(clip_norm=norm) for norm in (1.0, 2.0, 3.0)]
-    assert [digest for digest, _ in judge._known] == [plan.digest for plan in plans[1:]]
+    assert [plan in known for plan in plans] == [False, True, True]
     federation(plans[0])

@@ -82,6 +82,10 @@ class Accountant(Protocol[S]):
         """As much of the accountant as is needed once `spent` is spent."""
         return self
 
+    def below(self, spent: S, delta: float) -> Accountant[S]:
+        """As `after`, with every number that is left the same to the bit."""
+        return self
+
     def near(self, total: S, delta: float) -> Accountant[S]:
         """As much of the accountant as is needed to know the ε of spending close to `total`."""
         return self

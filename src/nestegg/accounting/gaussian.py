@@ -16,15 +16,24 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx, ndtr
+from scipy.special import erfcx, ndtr, ndtri
 
 from nestegg.accounting.accountant import Accountant
 from nestegg.accounting.sampled_gaussian import Array
 from nestegg.errors import InputError
 
+Rows = NDArray[np.intp]
+
 _STEPS = 64  # of bisection: more than a double has digits
+_NEWTON = 12  # steps of Newton's method at most; five are usual
+_DOUBT = 2.0**-46  # how far rounding can move a root, generously, beside 1 and the root itself
+_WIDE = 2.0**12  # so many doubts long is an interval whose middle is hardly ever in doubt
+_FLAT = 0.5  # beyond this δ it is
+_CHUNK = 1 << 13  # rows at a time: small enough to stay in a core's cache
 _FAR = -5.0  # below it Mills' ratio would overflow, and the first form cannot cancel
 _ULP = 1e-15  # a rounding, generously
+_LOG_ROOT = float(np.log(2.0 * np.pi) / 2.0)
+_ROOT_HALF_PI, _ROOT_2PI, _ROOT_2 = (float(np.sqrt(square)) for square in (np.pi / 2.0, 2.0 * np.pi, 2.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,18 +68,15 @@ class GaussianSpending:
 
     def epsilon(self, delta: float) -> Array:
         """The smallest ε of every row; where rounding decides, the larger."""
-        mu = np.sqrt(self.squares)
-        enough = self.squares / 2.0 + mu * np.sqrt(-2.0 * np.log(delta))  # by concentrated privacy
-
-        def spends_more(epsilon: Array) -> NDArray[np.bool_]:
-            return np.asarray(_log_delta(mu, epsilon) > np.log(delta))
-
-        return np.where(spends_more(np.zeros_like(mu)), _bisected(spends_more, enough)[1], 0.0)
+        found = np.empty_like(self.squares)
+        for start in range(0, found.size, _CHUNK):
+            found[start : start + _CHUNK] = _epsilon(self.squares[start : start + _CHUNK], delta)
+        return found
 
     def delta(self, epsilon: float) -> Array:
         """The smallest δ of every row for a given ε; where rounding decides, the larger."""
         mu = np.sqrt(self.squares)
-        return np.asarray(np.exp(np.minimum(_log_delta(mu, np.full_like(mu, epsilon)), 0.0)))
+        return np.asarray(np.exp(np.minimum(_log_delta(mu, np.full_like(mu, epsilon))[0], 0.0)))
 
 
 @dataclass(frozen=True)
@@ -96,41 +102,116 @@ class GaussianAccountant(Accountant[GaussianSpending]):
         return GaussianSpending(rates / np.square(np.asarray(noises, np.float64)))
 
 
-def gaussian_allowance(epsilon: float, delta: float) -> float:
-    """Return the largest μ² = Σ σ^(−2) within a budget; where rounding decides, the smaller.
+def gaussian_allowance(epsilon: ArrayLike, delta: float) -> Array:
+    """Return the largest μ² = Σ σ^(−2) within every budget; where rounding decides, the smaller.
 
-    >>> round((25 / gaussian_allowance(10.0, 1e-5)) ** 0.5, 3)  # the noise of 25 equal rounds
-    2.499
+    >>> np.sqrt(25 / gaussian_allowance([10.0, 20.0], 1e-5)).round(3).tolist()  # the noise of 25 equal rounds
+    [2.499, 1.45]
     """
-    too_much = np.array([np.sqrt(2.0 * epsilon) + 80.0])  # there x ≤ −40, and δ is 1 but for 1e-349
-    low, _ = _bisected(lambda mu: _log_delta(mu, np.full_like(mu, epsilon)) <= np.log(delta), too_much)
-    return float(np.square(low[0]) * (1.0 - _ULP))
+    target, log_delta, quantile = np.atleast_1d(np.asarray(epsilon, np.float64)), float(np.log(delta)), ndtri(delta)
+
+    def step(mu: Array) -> Array:
+        found, here, beyond = _log_delta(mu, target)
+        return np.asarray(mu * np.exp((log_delta - found) * (here - beyond) / mu))
+
+    def allows(rows: Rows, mu: Array) -> NDArray[np.bool_]:
+        return _log_delta(mu, target[rows])[0] <= log_delta
+
+    # Begun where δ would be reached without its second term, which is too little.
+    near = _by_newton(step, quantile + np.sqrt(quantile**2 + 2.0 * target), delta)
+    too_much = np.sqrt(2.0 * target) + 80.0  # there x ≤ −40, and δ is 1 but for 1e-349
+    return np.asarray(np.square(_bisected(allows, too_much, near)[0]) * (1.0 - _ULP))
 
 
-def _bisected(below: Callable[[Array], NDArray[np.bool_]], high: Array) -> tuple[Array, Array]:
-    """The two ends, for every row, between which `below` turns from true to false; it is not asked at `high`."""
-    low, high = np.zeros_like(high), high.copy()
-    for _ in range(_STEPS):
-        middle = (low + high) / 2.0
-        is_below = below(middle)
-        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+def _epsilon(squares: Array, delta: float) -> Array:
+    """The smallest ε of every row; where rounding decides, the larger."""
+    log_delta, found = float(np.log(delta)), np.zeros_like(squares)
+    some = np.flatnonzero(_log_delta(np.sqrt(squares), found)[0] > log_delta)
+    square, mu = squares[some], np.sqrt(squares[some])
+
+    def step(epsilon: Array) -> Array:
+        more, here, beyond = _log_delta(mu, epsilon)
+        return np.maximum(epsilon + (more - log_delta) * (here - beyond) / beyond, 0.0)
+
+    def spends_more(rows: Rows, epsilon: Array) -> NDArray[np.bool_]:
+        return _log_delta(mu[rows], epsilon)[0] > log_delta
+
+    # Begun where δ would be reached without its second term, which is too much: log δ is concave, no step goes too far.
+    near = _by_newton(step, np.maximum(square / 2.0 - mu * ndtri(delta), 0.0), delta)
+    enough = square / 2.0 + mu * np.sqrt(-2.0 * np.log(delta))  # by concentrated privacy
+    found[some] = _bisected(spends_more, enough, near)[1]
+    return found
+
+
+def _by_newton(step: Callable[[Array], Array], start: Array, delta: float) -> Array:
+    """About where steps end, if they do; unknown where δ is so flat that rounding decides far and wide."""
+    if delta > _FLAT:
+        return np.full_like(start, np.nan)
+    with np.errstate(all="ignore"):  # a row may come to nothing: it is not used unless it is confirmed
+        for _ in range(_NEWTON):
+            last, start = start, step(start)
+            if np.all(np.abs(start - last) <= 1e-8 * start):
+                break
+    return start
+
+
+def _bisected(below: Callable[[Rows, Array], NDArray[np.bool_]], top: Array, near: Array) -> tuple[Array, Array]:
+    """The two ends, for every row, between which `below` turns from true to false; it is not asked at `top`.
+
+    They are, to the bit, those of plain bisection from 0 to `top`. But asking takes long, so `below` is asked only
+    where rounding may decide, close to where it turns by Newton's method. Rows for which that is not known, or for
+    which the ends that are found were not asked, are asked throughout.
+    """
+    low, high, known = np.zeros_like(top), top.copy(), np.isfinite(near)
+    doubt = _DOUBT * (1.0 + near)
+    # While intervals are wide, their middles are clear of all doubt, but for accidents that leave an end in doubt.
+    wide = max(int(np.log2(np.min(top / (_WIDE * doubt), initial=np.exp2(_STEPS)))), 0) if known.all() else 0
+    middle, is_below = np.empty_like(top), np.empty(top.shape, np.bool_)
+    asked = ~known
+    for step in range(_STEPS):
+        np.multiply(np.add(low, high, out=middle), 0.5, out=middle)
+        np.less(middle, near, out=is_below)
+        if step == wide:
+            asked |= (near - low > doubt) & (high - near > doubt)
+        if step >= wide:
+            rows = np.flatnonzero(~(np.abs(middle - near) > doubt))
+            if rows.size:
+                is_open = (low < middle) & (middle < high)  # else the ends are neighbours, and stay
+                if not is_open.any():
+                    break
+                rows = rows[is_open[rows]]
+                is_below[rows] = below(rows, middle[rows])
+                is_below = (is_below | (middle == low)) & (middle < high)
+        np.copyto(low, middle, where=is_below)
+        np.copyto(high, middle, where=np.logical_not(is_below, out=is_below))
+    # Where `near` is off, ends meet at the edge of doubt, where on one side nobody was asked.
+    asked &= ~known | (np.maximum(near - low, high - near) <= doubt / 2.0)
+    if not asked.all():
+        anew = np.flatnonzero(~asked)
+        ends = _bisected(lambda rows, at: below(anew[rows], at), top[anew], np.full(anew.size, np.nan))
+        low[anew], high[anew] = ends
     return low, high
 
 
-def _log_delta(mu: Array, epsilon: Array) -> Array:
-    """Return log δ(ε), never below the truth: with the most that rounding can have taken from it."""
+def _log_delta(mu: Array, epsilon: Array) -> tuple[Array, Array, Array]:
+    """Return log δ(ε), never below the truth: with the most that rounding can have taken from it; R(x) and R(x + μ)."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        x = epsilon / mu - mu / 2.0
+        ratio = epsilon / mu
+        x = ratio - mu / 2.0
         near = np.maximum(x, _FAR)
         here, beyond = _mills(near), _mills(x + mu)
-        log_phi = -np.square(near) / 2.0 - np.log(2.0 * np.pi) / 2.0
-        log_delta = log_phi + np.log(here - beyond)
-        lost = 10.0 * _ULP * (here + beyond) / (here - beyond) + _ULP * (1.0 + np.abs(x)) * (epsilon / mu + mu)
-        far = np.log(ndtr(-x) - np.exp(-np.square(x) / 2.0) / np.sqrt(2.0 * np.pi) * beyond)
-    safe = np.where(x < _FAR, far, log_delta) + lost
-    return np.where(mu > 0.0, np.where(np.isnan(safe), np.inf, safe), -np.inf)
+        gap = here - beyond
+        log_delta = -np.square(near) / 2.0 - _LOG_ROOT + np.log(gap)
+        lost = 10.0 * _ULP * (here + beyond) / gap + _ULP * (1.0 + np.abs(x)) * (ratio + mu)
+        if (far := x < _FAR).any():
+            first_form = np.log(ndtr(-x) - np.exp(-np.square(x) / 2.0) / _ROOT_2PI * beyond)
+            log_delta = np.where(far, first_form, log_delta)
+        safe = log_delta + lost
+    if not np.isfinite(safe.sum()):
+        safe = np.where(mu > 0.0, np.where(np.isnan(safe), np.inf, safe), -np.inf)
+    return safe, here, beyond
 
 
 def _mills(x: Array) -> Array:
     """Φ(−x)/φ(x)."""
-    return np.asarray(np.sqrt(np.pi / 2.0) * erfcx(x / np.sqrt(2.0)))
+    return np.asarray(_ROOT_HALF_PI * erfcx(x / _ROOT_2))

@@ -99,6 +99,12 @@ class RdpAccountant(Accountant[RdpSpending]):
         """
         return replace(self, orders=self.orders[: int(spent.best_order(delta).max()) + 2])
 
+    def below(self, spent: RdpSpending, delta: float) -> RdpAccountant:
+        """Without the octaves of orders that more spending can never make best; `rdp` computes octaves apart."""
+        first_out = min(int(spent.best_order(delta).max()) + 2, len(self.orders))
+        octave = np.exp2(np.ceil(np.log2(max(self.orders[first_out - 1], 16.0))))
+        return replace(self, orders=tuple(order for order in self.orders if order <= octave))
+
     def near(self, total: RdpSpending, delta: float) -> RdpAccountant:
         """Only the orders around the best one of every row."""
         best = total.best_order(delta)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from nestegg.configuration.config import Config
     from nestegg.planning import GroupPlan, Plan
+    from nestegg.planning.curves import Pace
 
 
 def plan(
@@ -26,6 +27,10 @@ def plan(
     compare: Annotated[
         bool, typer.Option("--compare", help="Plan idp-fedavg, paper, exact and optimal side by side.")
     ] = False,
+    chart: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw which rounds matter, noise and spending: a .svg, .png or .html file."),
+    ] = None,
 ) -> None:
     """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
     from nestegg.cli import tables
@@ -36,6 +41,8 @@ def plan(
     from nestegg.planning import exposures, remarks, save_plan
     from nestegg.planning.registry import RIVALS
 
+    if chart is not None:
+        _check_chart(chart)
     config = load_config(config_file)
     check_config(config)
     colluders = config.privacy.colluders
@@ -44,9 +51,12 @@ def plan(
         _check_adaptive(config, made)
         asked = RIVALS if compare else ()
         rivals = {name: _judged(make_plan(with_method(config, name)), status) for name in asked}
+        drawn = rivals or {"idp-fedavg": make_plan(with_method(config, "idp-fedavg"))} if chart is not None else {}
         exposed = [one.to_dict() for one in exposures(made, colluders)] if as_json and not compare else []
     if out is not None:
         save_plan(made, out)
+    if chart is not None:
+        _draw(chart, made, drawn, pace_of_config(config))
     if as_json:
         alone = made.to_dict() | {"exposure": exposed, "remarks": remarks(made)}
         print(
@@ -60,6 +70,28 @@ def plan(
         tables.show(console, made, colluders)
     if out is not None:
         console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
+    if chart is not None:
+        console.print(f"Drawn in {chart}.", highlight=False, markup=False, soft_wrap=True)
+
+
+def _check_chart(chart: Path) -> None:
+    """Refuse a chart that could not be drawn, before anything takes long."""
+    needs("nestegg plan --chart", "charts")
+    from nestegg.report.plan_chart import check_chart_file  # Altair is slow to import; other plans do without it
+
+    check_chart_file(chart)
+
+
+def _draw(chart: Path, made: Plan, plans: dict[str, Plan], pace: Pace) -> None:
+    """Draw the plan beside others, uniform spending among them."""
+    from nestegg.report.plan_chart import method_name, write_plan_chart
+
+    write_plan_chart(
+        chart,
+        made,
+        {method_name(made): made} | {name: one for name, one in plans.items() if name != method_name(made)},
+        pace,
+    )
 
 
 @nothing_left()

@@ -44,7 +44,7 @@ class Exposure:
     def excess(self) -> float:
         """By how much `advantage` is above that of one Gaussian release that uses up the same budget (ε, δ)."""
         budget = self.row.group.budget
-        plain = GaussianSpending(np.array([gaussian_allowance(budget.epsilon, budget.delta)]))
+        plain = GaussianSpending(gaussian_allowance(budget.epsilon, budget.delta))
         return self.advantage - float(plain.delta(0.0)[0])
 
     def to_dict(self) -> dict[str, Any]:

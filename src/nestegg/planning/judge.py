@@ -14,11 +14,11 @@ from nestegg.planning.accounts import ACCOUNTANTS, FINER, row_accountant
 from nestegg.planning.consistency import check_plan
 from nestegg.planning.losses import WIDTH, loss
 from nestegg.planning.plan import GroupPlan, Plan
+from nestegg.planning.remembered import Remembered
 
 # How well two evaluations of the Gaussian closed form agree at the weakest of releases; ours is on the safe side.
 _CLOSED_FORM = 1e-8
-_REMEMBERED = 4096  # plans whose promises are known to hold
-_known: dict[tuple[str, tuple[float | None, ...]], None] = {}
+_known = Remembered()
 
 
 def epsilon_by_pld(row: GroupPlan, width: float = WIDTH, refine: float = 1.0) -> float:
@@ -44,8 +44,8 @@ def judged(plan: Plan, on_group: Callable[[GroupPlan], None] = lambda row: None)
         on_group(row)
         rows.append(replace(row, epsilon_spent_pld=epsilon_by_pld(row)))
     made = replace(plan, groups=tuple(rows))
-    if _key(plan) in _known:
-        remember(made)
+    if plan in _known:
+        _known.note(made)
     return made
 
 
@@ -98,7 +98,7 @@ def check_promises(plan: Plan) -> None:
     nestegg.errors.InputError: plan: group 'all': epsilon_spent does not follow from the plan's rows.
     """
     check_plan(plan)
-    if _key(plan) in _known:
+    if plan in _known:
         return
     try:
         for row in plan.groups if plan.is_private else ():
@@ -107,19 +107,12 @@ def check_promises(plan: Plan) -> None:
             _check_stated(plan, row)
     except VerificationError as error:
         raise InputError(f"plan: {error}") from None
-    remember(plan)
+    _known.note(plan)
 
 
 def remember(plan: Plan) -> None:
-    """Note that a plan keeps its promises, since it was just computed from budgets, or checked."""
-    _known[_key(plan)] = None
-    if len(_known) > _REMEMBERED:
-        del _known[next(iter(_known))]
-
-
-def _key(plan: Plan) -> tuple[str, tuple[float | None, ...]]:
-    """All that can be promised: the digest leaves out what PLD says."""
-    return plan.digest, tuple(row.epsilon_spent_pld for row in plan.groups)
+    """Note that a plan keeps its promises, since it was just computed from budgets."""
+    _known.note(plan)
 
 
 def _vouches_itself(plan: Plan) -> bool:

@@ -6,7 +6,9 @@ import numpy as np
 
 from nestegg.accounting import Array
 from nestegg.planning.curves import Pace
+from nestegg.planning.influence import forgetting, resampled
 from nestegg.planning.plan import Plan
+from nestegg.planning.planners import Optimal
 
 
 def reaching_noise(plan: Plan, pace: Pace, kept: Array) -> Array:
@@ -33,3 +35,19 @@ def reaching_noise(plan: Plan, pace: Pace, kept: Array) -> Array:
         return np.zeros(plan.rounds)
     noise = plan.clip_norm * np.array(pace.clip_scale) * np.array(plan.round_noise_multiplier)
     return np.asarray(np.square(kept * noise / (np.array(plan.mean_sampling_rate) * plan.clients)))
+
+
+def assumed_memory(plan: Plan, pace: Pace) -> tuple[Array, str]:
+    """Return w_t by which a plan was made, and its name for people; of plans that assume nothing, the default κ.
+
+    >>> from nestegg import Budget, Group, plan
+    >>> from nestegg.planning.curves import pace_of
+    >>> made = plan([Group("all", 100, Budget(10.0))], 25, method="optimal")
+    >>> assumed_memory(made, pace_of(None, 25))[1]
+    'κ = 2'
+    """
+    measured = plan.parameters.get("influence") if plan.method == "optimal" else None
+    if measured is not None:
+        return resampled(np.array(measured, np.float64), plan.rounds), "as measured"
+    memory = plan.parameters["memory"] if plan.method == "optimal" else Optimal().memory
+    return forgetting(memory, pace.learning_rate), f"κ = {memory:g}"

@@ -15,6 +15,8 @@ from nestegg.planning.budget import Group
 
 # Groups with similar budgets are planned together: their best orders are close, so few orders need a search.
 _BATCH = 128
+# How far noise is rounded, as a share of it, while a scale is looked for coarsely: 1,000 rounds become a hundred.
+_COARSE = 0.03
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,39 +91,80 @@ def stitched(places: Sequence[NDArray[np.intp]], parts: Sequence[Schedule]) -> S
     )
 
 
-def calibrated(batch: Batch[S], rates: Array, relative_noise: Array) -> Schedule:
+def calibrated(batch: Batch[S], rates: Array, relative_noise: Array, *, coarse: bool = False) -> Schedule:
     """The schedule whose noise is in proportion to a curve, the same for all groups, each just within its budget.
 
     Args:
         batch: the groups.
         rates: of every round.
         relative_noise: of every round; its scale does not matter.
+        coarse: whether to look for the scale with rounded noise first; see `Setting.calibrated`.
     """
     relative = relative_noise / relative_noise.min()
-    (qs, levels), counts = np.unique([rates, relative], axis=1, return_counts=True)
-
-    def total(rows: NDArray[np.intp], scale: Array) -> Array:
-        spending = batch.spent.rows(rows)
-        for q, level, count in zip(qs, levels, counts, strict=True):
-            spending = spending + batch.accountant.spend(q, scale * level) * count
-        return spending.epsilon(batch.delta)
-
-    most = qs.max()
-    weight = np.sum(counts * np.square(qs / most) / np.square(levels))
-    guess = first_guess(most, weight, batch.budget, batch.delta)
-    scale = reachable(smallest_root(total, batch.budget, guess, batch.accountant.rtol), batch.groups)
+    releases = _releases(batch, rates, relative)
+    guess, few = releases.first_guess()
+    if coarse:
+        rough = _releases(batch, rates, np.exp(np.round(np.log(relative) / _COARSE) * _COARSE))
+        guess = np.minimum(rough.smallest_scale(guess, few), MAX_NOISE)
+        few = few.near(rough.spent(few, np.arange(guess.size), guess), batch.delta)
+    scale = reachable(releases.smallest_scale(guess, few), batch.groups)
     sigma = scale[:, None] * relative
     if sigma.max() > MAX_NOISE:
         raise InputError(f"a round would have noise_multiplier = {sigma.max():g}; at most {MAX_NOISE:g} is allowed.")
     return with_noise(batch, np.broadcast_to(rates, sigma.shape), sigma)
 
 
+@dataclass(frozen=True, eq=False)
+class _Releases(Generic[S]):
+    """Different rates and relative noises of a batch, and how many rounds have each."""
+
+    batch: Batch[S]
+    rates: Array
+    levels: Array
+    counts: NDArray[np.intp]
+
+    def spent(self, books: Accountant[S], rows: NDArray[np.intp], scale: Array) -> S:
+        """What some groups have spent in the end."""
+        spending = books.view(self.batch.spent.rows(rows))
+        for q, level, count in zip(self.rates, self.levels, self.counts, strict=True):
+            spending = spending + books.spend(q, scale * level) * count
+        return spending
+
+    def first_guess(self) -> tuple[Array, Accountant[S]]:
+        """About which scale every group needs, and the accountant without what cannot decide there."""
+        most, batch, whole = self.rates.max(), self.batch, self.batch.accountant
+        weight = np.sum(self.counts * np.square(self.rates / most) / np.square(self.levels))
+        guess = first_guess(most, weight, batch.budget, batch.delta)
+        return guess, whole.below(batch.spent + whole.spend(most, guess) * np.ceil(weight), batch.delta)
+
+    def smallest_scale(self, guess: Array, few: Accountant[S]) -> Array:
+        """The scale by which every group just meets its budget, by the whole accountant where `few` do not decide."""
+        batch, whole = self.batch, self.batch.accountant
+
+        def total(rows: NDArray[np.intp], scale: Array) -> Array:
+            nonlocal few
+            spending = self.spent(few, rows, scale)
+            if not few.decides(spending, batch.delta, whole):
+                spending = self.spent(whole, rows, scale)
+                few = whole.below(spending, batch.delta)
+            return spending.epsilon(batch.delta)
+
+        return smallest_root(total, batch.budget, guess, whole.rtol)
+
+
+def _releases(batch: Batch[S], rates: Array, relative: Array) -> _Releases[S]:
+    (qs, levels), counts = np.unique([rates, relative], axis=1, return_counts=True)
+    return _Releases(batch, qs, levels, counts)
+
+
 def with_noise(batch: Batch[S], rates: Array, noise: Array) -> Schedule:
     """The schedule of given rates and noise, with what is spent by it."""
-    spent, epsilon = batch.spent, np.empty(noise.shape)
+    books, spent, epsilon = batch.accountant, batch.spent, np.empty(noise.shape)
     for t in range(noise.shape[1]):
-        spent = spent + batch.accountant.spend(rates[:, t], noise[:, t])
+        spent = spent + books.spend(rates[:, t], noise[:, t])
         epsilon[:, t] = spent.epsilon(batch.delta)
+        books = books.below(spent, batch.delta)
+        spent = books.view(spent)
     return Schedule(rates, noise, epsilon)
 
 

@@ -66,7 +66,7 @@ class Setting:
         """δ of all budgets."""
         return self.groups[0].budget.delta
 
-    def calibrated(self, rates: ArrayLike, relative_noise: ArrayLike) -> Schedule:
+    def calibrated(self, rates: ArrayLike, relative_noise: ArrayLike, *, coarse: bool = False) -> Schedule:
         """Return the schedule with noise in proportion to `relative_noise` by which every group just meets its budget.
 
         What a group has already spent counts. For each group one number is found, by which its noise is scaled.
@@ -74,6 +74,8 @@ class Setting:
         Args:
             rates: sampling rates: one for all, one for each round, or a row for each group.
             relative_noise: likewise; of a row, only the ratios matter.
+            coarse: whether to look for that number with rounded noise first. It is met as closely, in a third of the
+                time where hundreds of rounds differ, but in other last digits.
         """
         q = self._rows("rates", rates, 1.0)
         relative = self._rows("relative_noise", relative_noise, np.inf)
@@ -87,7 +89,7 @@ class Setting:
         for i in range(len(self.groups)):
             alike.setdefault(q[i].tobytes() + relative[i].tobytes(), []).append(i)
         places = [np.array(rows) for rows in alike.values()]
-        return stitched(places, [self.only(rows)._alike(q[rows[0]], relative[rows[0]]) for rows in places])
+        return stitched(places, [self.only(rows)._alike(q[rows[0]], relative[rows[0]], coarse) for rows in places])
 
     def spent_by(self, rates: Array, noise: Array) -> Array:
         """Return every group's ε after every round by given rates and noise, with what it has already spent."""
@@ -105,8 +107,10 @@ class Setting:
             accountants=tuple(self.accountants[i] for i in rows if self.accountants),  # none without noise
         )
 
-    def _alike(self, rates: Array, relative: Array) -> Schedule:
-        return in_batches(self.groups, self.accountants, lambda batch: calibrated(batch, rates, relative))
+    def _alike(self, rates: Array, relative: Array, coarse: bool) -> Schedule:
+        return in_batches(
+            self.groups, self.accountants, lambda batch: calibrated(batch, rates, relative, coarse=coarse)
+        )
 
     def _rows(self, field: str, values: ArrayLike, most: float) -> Array:
         """Values as a row for each group."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # From this rate on, the closed form is within 0.05 % of the optimum; below, conditions are solved: 1 % at a half.
 CLOSE = 0.9
 _STEPS, _DAMPED, _NUDGE, _ULP = 8, 0.22, 1e-4, 1e-12
+_MANY = 100  # rounds: as many take seconds to calibrate
 # A round that hardly matters counts as this share of the one that matters most, so that its noise stays finite.
 FLOOR = 1e-3
 
@@ -64,10 +65,10 @@ class Optimal:
         weights = matters / rates  # the mean update has noise σ/q: where fewer take part, the same σ weighs more
         if rates.min() == 1.0 and all(isinstance(one, GaussianAccountant) for one in setting.accountants):
             return closed_form(setting, weights)
-        shape = weights**-0.5
+        shape, coarse = weights**-0.5, setting.rounds > _MANY
         if rates.min() < CLOSE:
-            shape = improved(setting, setting.calibrated(rates, shape), weights)
-        return setting.calibrated(rates, shape)
+            shape = improved(setting, setting.calibrated(rates, shape, coarse=coarse), weights)
+        return setting.calibrated(rates, shape, coarse=coarse)
 
     def matters(self, setting: Setting) -> Array:
         """Return a_t of every round, relative to the largest, never below `FLOOR`."""
@@ -92,12 +93,11 @@ class Optimal:
 def closed_form(setting: Setting, weights: Array) -> Schedule:
     """Return the schedule where everybody is in every round: μ_n² = Σ_t (σ_n^t)^(−2) is all that a budget limits."""
     shape = weights**-0.5
-    allowed = {one.budget: gaussian_allowance(one.budget.epsilon, one.budget.delta) for one in setting.groups}
     account = GaussianAccountant()  # which refuses releases to a sample of clients
     before = np.array(
         [compose(account, one.already_spent).squares[0] if one.already_spent else 0.0 for one in setting.groups]
     )
-    left = np.array([allowed[one.budget] for one in setting.groups]) - before
+    left = gaussian_allowance(setting.budgets, setting.delta) - before
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = np.sqrt(np.square(1.0 / shape).sum() / np.maximum(left, 0.0)) * (1.0 + _ULP)
     noise = reachable(scale * shape.max(), setting.groups)[:, None] * (shape / shape.max())
