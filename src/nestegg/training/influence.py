@@ -178,9 +178,9 @@ def _probe(federation: Federation, draws: int, seed: int) -> Probe:
 
 def _found(rises: Array, measured: list[int], federation: Federation, scale: float) -> Influence:
     mean, error = rises.mean(axis=1), rises.std(axis=1, ddof=1) / np.sqrt(rises.shape[1])
-    last, every = mean[-1], np.arange(1, federation.plan.rounds + 1)
+    last, every = max(mean[-1], error[-1]), np.arange(1, federation.plan.rounds + 1)
     curves = []
-    for values in (mean, mean - error, mean + error):
+    for values in (np.maximum(mean, error), mean - error, mean + error):  # what cannot be told from 0 may be its error
         kept = np.sqrt(np.maximum(values, 0.0) / last)
         curves.append(PchipInterpolator(measured, kept)(every) if len(measured) > 1 else np.ones(1))
     influence, low, high = (tuple(float(value) for value in np.maximum(curve, 0.0)) for curve in curves)
