@@ -28,7 +28,9 @@ def reproduce(
     name: Annotated[
         str | None, typer.Argument(metavar="TABLE|FIGURE|all", help="What to reproduce; see --list.")
     ] = None,
-    scale: Annotated[str, typer.Option(help="full: the paper's; cpu: reduced, as stated; smoke: a test.")] = "cpu",
+    scale: Annotated[
+        str, typer.Option(help="full: the paper's; day: one local epoch; cpu: fewer images too; smoke: a test.")
+    ] = "cpu",
     seeds: Annotated[int | None, typer.Option(help="How many of the experiment's seeds; all by default.")] = None,
     only: Annotated[str | None, typer.Option(metavar="NAME", help="The rows of one dataset, or one row.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Cells at a time; one for each core by default.")] = None,

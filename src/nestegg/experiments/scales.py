@@ -13,7 +13,7 @@ from nestegg.models import NETWORKS
 from nestegg.planning import COMPARED
 from nestegg.runs.comparison import variant
 
-SCALES = ("full", "cpu", "smoke")
+SCALES = ("full", "day", "cpu", "smoke")
 SHARES = (0.34, 0.43, 0.23)  # of the clients in groups 1, 2 and 3
 _SMOKE_VALIDATION = 100
 _TRAINING_SAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000}
@@ -21,17 +21,20 @@ _TRAINING_SAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000
 
 @dataclass(frozen=True)
 class Reduction:
-    """Fewer local epochs, and no more than so many samples of a client, in smaller batches."""
+    """One local epoch, and perhaps no more than so many samples of a client, in smaller batches."""
 
-    samples: int
-    batch_size: int
+    samples: int | None = None
+    batch_size: int | None = None
 
 
-# What `cpu` trains on. Adult is small enough to be left as it is.
+# What scales train on. Adult is small enough to be left as it is.
 REDUCTIONS = {
-    "mnist": Reduction(samples=32, batch_size=16),
-    "fashion-mnist": Reduction(samples=32, batch_size=16),
-    "cifar10": Reduction(samples=16, batch_size=8),
+    "cpu": {
+        "mnist": Reduction(samples=32, batch_size=16),
+        "fashion-mnist": Reduction(samples=32, batch_size=16),
+        "cifar10": Reduction(samples=16, batch_size=8),
+    },
+    "day": {"mnist": Reduction(), "fashion-mnist": Reduction(), "cifar10": Reduction()},
 }
 
 
@@ -77,15 +80,15 @@ def _schedule(setting: Hyperparameters) -> dict[str, Any]:
 
 def scaled(setting: Hyperparameters, scale: str) -> tuple[Hyperparameters, int | None]:
     """The setting at a scale, and how many samples a client keeps at most; None is all."""
-    reduction = REDUCTIONS.get(setting.dataset) if setting.model is None else None
     if scale == "smoke":
         return _smoke(setting), None
-    if scale == "full" or reduction is None:
+    reduction = REDUCTIONS.get(scale, {}).get(setting.dataset)
+    if reduction is None or setting.model is not None:  # a model of our own choice is small enough
         return setting, None
     factor = stretch(setting, reduction)
     small = setting.but(
         local_epochs=1,
-        batch_size=reduction.batch_size,
+        batch_size=reduction.batch_size or setting.batch_size,
         learning_rate=_rounded(setting.learning_rate * factor),
         clip_norm=_rounded(setting.clip_norm / (factor if setting.clip_unit == "gradient" else 1.0)),
     )
@@ -96,7 +99,7 @@ def stretch(setting: Hyperparameters, reduction: Reduction) -> float:
     """How much longer a local step becomes, so that λ × local steps stays, and c × λ with it."""
     samples = _TRAINING_SAMPLES[setting.dataset] / setting.clients
     steps = setting.local_epochs * math.ceil(samples / setting.batch_size)
-    return steps / math.ceil(reduction.samples / reduction.batch_size)
+    return steps / math.ceil((reduction.samples or samples) / (reduction.batch_size or setting.batch_size))
 
 
 def stated_reduction(setting: Hyperparameters, scale: str) -> str:
@@ -109,12 +112,13 @@ def stated_reduction(setting: Hyperparameters, scale: str) -> str:
             "16, λ = 0.1, c a hundredth."
         )
     small, samples = scaled(setting, scale)
-    if samples is None:
+    if small == setting:
         return "nothing is reduced."
     times = f"{small.learning_rate / setting.learning_rate:.4g}"
     clip = f", and c {times} times smaller, which keeps c × λ" if setting.clip_unit == "gradient" else ""
+    images = "all training images" if samples is None else f"at most {samples} training images a client"
     return (
-        f"at most {samples} training images a client; {small.local_epochs} local epoch in batches "
+        f"{images}; {small.local_epochs} local epoch in batches "
         f"of {small.batch_size} instead of {setting.local_epochs} in batches of {setting.batch_size}; λ {times} times "
         f"larger, {small.learning_rate:g}, which keeps λ × local steps of a client of average size{clip}. Momentum has "
         "fewer steps to build up in, so that clients move less than in the paper."
