@@ -15,10 +15,10 @@ learning_rate = 0.1
 seed = 0                        # of everything public; noise and cohorts are secret unless reproducible = true
 {loss}
 [privacy]
-method = "spend-as-you-go"      # nestegg compare config.toml sets it beside others
+method = "optimal"              # when to spend, computed; nestegg compare config.toml sets it beside others
 delta = 1e-5                    # must be well below 1 / number of clients
 clip_norm = 10.0                # updates are clipped to it; every run that tries another value spends budgets, too
-saving_rate = 0.5               # the first half of training saves budget: fewer clients are sampled
+memory = 2.0                    # how fast noise is forgotten; `nestegg influence` measures it on public data
 
 # Every client has its own budget. Groups are clients with the same one; nobody's budget is guessed for them.
 # budgets_file = "budgets.csv"  # instead of groups: a line client,epsilon for everybody

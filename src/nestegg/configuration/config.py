@@ -10,11 +10,11 @@ from pydantic import Field
 from nestegg.configuration.method_keys import PLANNER_KEYS, unread_keys
 from nestegg.errors import InputError
 from nestegg.named import is_named
-from nestegg.planning.registry import METHODS, Method
+from nestegg.planning.registry import METHODS, Method, default_method
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
-NEWEST = 1  # format; whoever changes a default counts it up, and keeps the old one for older files
+NEWEST = 2  # format; whoever changes a default counts it up, and keeps the old one for older files
 
 
 DIVIDING = ("partition", "dirichlet", "samples_per_client")  # keys that say how data is divided among clients
@@ -122,7 +122,8 @@ class Config(Section):
     """A whole configuration file.
 
     Attributes:
-        format: of the defaults. A file without it means those of format 1, for ever.
+        format: of the defaults. A file without it means those of format 1, for ever. From format 2 on the method is by
+            default the one that plans have by default in Python, too.
         code: folder of one's own modules, by default that of the file.
     """
 
@@ -145,6 +146,8 @@ def load_config(path: Path | str) -> Config:
     config = read_toml(Config, path)
     if config.format not in range(1, NEWEST + 1):
         raise InputError(f"{path}: format = {config.format} must be a whole number from 1 to {NEWEST}.")
+    if config.format >= 2 and "method" not in config.privacy.model_fields_set:
+        config = changed(config, "privacy", method=default_method([config.privacy, *config.privacy.groups]))
     here = path.parent.resolve()
     if config.privacy.budgets_file is not None:
         config = changed(config, "privacy", budgets_file=str((here / config.privacy.budgets_file).resolve()))

@@ -20,7 +20,7 @@ from nestegg.planning.outside import checked_schedule
 from nestegg.planning.parameters import parameters_of
 from nestegg.planning.plan import GroupPlan, Plan, harmonic_mean
 from nestegg.planning.planners import Planner, SpendAsYouGo
-from nestegg.planning.registry import Method, method_of
+from nestegg.planning.registry import Method, default_method, method_of
 from nestegg.planning.schedule import Schedule
 from nestegg.planning.setting import Setting
 
@@ -29,7 +29,7 @@ def plan(
     groups: Sequence[Group],
     rounds: int,
     *,
-    method: str | Planner = "spend-as-you-go",
+    method: str | Planner | None = None,
     accountant: str | Accountant[Any] | None = None,
     spending_rate: float | None = None,
     clip_norm: float = 10.0,
@@ -41,7 +41,8 @@ def plan(
         groups: the clients, by budget.
         rounds: T.
         method: fedavg, dp-fedavg, idp-fedavg, adaptive-clipping, spend-as-you-go, optimal or shaped; or a planner, one
-            of ours with other parameters (`SpendAsYouGo`, `Optimal`, `Uniform`, `Shaped`) or one of your own.
+            of ours with other parameters (`SpendAsYouGo`, `Optimal`, `Uniform`, `Shaped`) or one of your own. By
+            default optimal, or spend-as-you-go where a group says how it saves.
         accountant: rdp; pld (tighter and slower); gaussian (exact, for clients in every round); renyi (one order, which
             follows from a group's budget). The last two also hold where later plans depend on earlier results. An
             accountant itself serves all groups, as one with the order of budgets of which this plan is only a part. By
@@ -52,12 +53,17 @@ def plan(
             rates, for clip norms of gradients; a `Pace` for others. By default the default curve of learning rates.
 
     >>> import nestegg
-    >>> strict = nestegg.Group("strict", 34, nestegg.Budget(10.0), saving_rate=0.5, transition=13)
+    >>> strict = nestegg.Group("strict", 34, nestegg.Budget(10.0))
     >>> made = nestegg.plan([strict], rounds=25)
-    >>> [round(made.groups[0].noise_multiplier[t - 1], 3) for t in (1, 12, 13, 25)]
-    [2.424, 2.014, 1.967, 1.967]
+    >>> made.method, [round(made.groups[0].noise_multiplier[t - 1], 2) for t in (1, 12, 25)]
+    ('optimal', [3.05, 1.95, 19.33])
+    >>> saving = nestegg.Group("strict", 34, nestegg.Budget(10.0), saving_rate=0.5, transition=13)
+    >>> made = nestegg.plan([saving], rounds=25)
+    >>> made.method, [round(made.groups[0].noise_multiplier[t - 1], 3) for t in (1, 12, 13, 25)]
+    ('spend-as-you-go', [2.424, 2.014, 1.967, 1.967])
     """
-    how = method_of(method)
+    groups = list(groups) if isinstance(groups, Iterable) else [groups]
+    how = method_of(default_method(group for group in groups if isinstance(group, Group)) if method is None else method)
     spending_rate = how.spending_rate if spending_rate is None else spending_rate
     accountant = how.accountant_at(spending_rate) if accountant is None else accountant
     parameters = parameters_of(how.written, how.planner) if how.has_parameters and how.planner is not None else {}
@@ -91,7 +97,7 @@ def planned(
     accounting_of(accountant)
     if positive("clip_norm", clip_norm) > MAX_CLIP_NORM:
         raise InputError(f"clip_norm = {clip_norm!r} must be at most {MAX_CLIP_NORM:g}.")
-    groups = list(groups) if isinstance(groups, Iterable) else [groups]
+    groups = list(groups)
     check_federation(groups, rounds, spending_rate)
     rounds, spending_rate = int(rounds), float(spending_rate)
     members = _members(how, groups, rounds, spending_rate)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from nestegg.checks import suggestion
 from nestegg.errors import InputError
@@ -132,6 +132,24 @@ def known_method(source: str, name: str, among: Mapping[str, Method] = METHODS) 
         f"{source} = {name!r} must be one of {', '.join(among)}, or 'module:Name' for a planner of one's own."
         f"{suggestion(name, among)}"
     )
+
+
+class Saver(Protocol):
+    """Who may say how budget is saved: a group, or what is said for all groups."""
+
+    @property
+    def saving_rate(self) -> float | None:
+        """The sampling rate while saving."""
+
+    @property
+    def transition(self) -> int | None:
+        """The round in which spending begins."""
+
+
+def default_method(groups: Iterable[Saver]) -> str:
+    """Return the method where none is given: spend-as-you-go if anybody says how to save, and else optimal."""
+    saves = any(group.saving_rate is not None or group.transition is not None for group in groups)
+    return "spend-as-you-go" if saves else "optimal"
 
 
 def method_of(method: str | Planner) -> Method:
