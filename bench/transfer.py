@@ -5,9 +5,9 @@
 DIR holds MNIST and FashionMNIST, as `nestegg data get` writes them; measurements are kept in FOLDER as they come.
 
 Each setting is the configuration of `results/influence`, with its clip norm and its budgets, at a learning rate of 0.1.
-Its curve w_t is measured on its own dataset, which is the truth here, on the other one, on digits, and on its own with
-another seed, which says how much of a difference is chance. Then follows what it costs to plan by anything but the
-truth: the variance of noise in the final model, beside that of the schedule by the truth, with everybody in every
+Its curve w_t is measured on its own dataset with two seeds, each of which is the truth in turn, so that their
+difference says what is chance, on the other dataset, and on digits. Then follows what it costs to plan by anything but
+the truth: the variance of noise in the final model, beside that of the schedule by the truth, with everybody in every
 round. That is the planner's own objective, not an accuracy.
 """
 
@@ -72,11 +72,11 @@ def report(setting: str, data: Path, keep: Path) -> None:
         )
         print(f"{setting} on {public}, seed {seed}: {shown} at rounds {one.measured}, κ {one.memory:.1f}", flush=True)
         found[name] = one
-    truth = found.pop("own")
     groups = list(make_groups(config_of(setting, SEED)))
-    print(
-        f"  {', '.join(f'{name} {cost:.3f}' for name, cost in costs(truth, found, pace, groups).items())}", flush=True
-    )
+    for truth in ("own", "another seed"):
+        others = {name: one for name, one in found.items() if name != truth}
+        shown = ", ".join(f"{name} {cost:.3f}" for name, cost in costs(found[truth], others, pace, groups).items())
+        print(f"  beside {truth}: {shown}", flush=True)
 
 
 def main() -> None:
