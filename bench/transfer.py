@@ -1,77 +1,93 @@
-"""Does a memory that was measured on one dataset serve another? Measured for two networks on MNIST and Fashion-MNIST.
+"""Does a memory that was measured on one dataset serve another? Measured on MNIST, Fashion-MNIST and digits.
 
-    python -m bench.transfer --data DIR       DIR holds MNIST and FashionMNIST, as `nestegg data get` writes them
+    python -m bench.transfer --data DIR --keep FOLDER
 
-For each network and dataset the curve w_t is measured, and then what it costs to plan by another curve than one's own:
-the variance of noise in the final model, beside that of the schedule by the dataset's own curve.
+DIR holds MNIST and FashionMNIST, as `nestegg data get` writes them; measurements are kept in FOLDER as they come.
+
+Each setting is the configuration of `results/influence`, with its clip norm and its budgets, at a learning rate of 0.1.
+Its curve w_t is measured on its own dataset with two seeds, each of which is the truth in turn, so that their
+difference says what is chance, on the other dataset, and on digits. Then follows what it costs to plan by anything but
+the truth: the variance of noise in the final model, beside that of the schedule by the truth, with everybody in every
+round. That is the planner's own objective, not an accuracy.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 import nestegg
-from nestegg.accounting import Array
-from nestegg.configuration.config import Config, Privacy, Training
-from nestegg.configuration.config import FederationTable as Clients
-from nestegg.configuration.config import GroupTable as Budgets
-from nestegg.configuration.config import Model as Network
+from nestegg.configuration.config import Config, changed, load_config
+from nestegg.configuration.participants import make_groups
 from nestegg.planning.curves import Pace
 from nestegg.planning.planners import Planner
 from nestegg.planning.reaching import reaching_noise
-from nestegg.runs.configured import public_federation
+from nestegg.runs.influence import PublicTraining
 
-DATASETS = ("mnist", "fashion-mnist")
-RATES = {"linear": 0.02, "mlp": 0.05}  # learning rates
-ROUNDS = 25
-GROUPS = [
-    nestegg.Group(name, n, nestegg.Budget(e)) for name, n, e in (("a", 34, 10.0), ("b", 43, 20.0), ("c", 23, 30.0))
-]
-
-
-def config_of(network: str) -> Config:
-    """One hundred clients, Dirichlet 0.1, one local epoch in batches of 50, annealed learning rates, seed 100."""
-    return Config(
-        federation=Clients(dataset="mnist", clients=100),
-        model=Network(name=network),
-        training=Training(rounds=ROUNDS, local_epochs=1, batch_size=50, learning_rate=RATES[network], seed=100),
-        privacy=Privacy(groups=[Budgets(name="all", epsilon=10.0, share=1.0)]),
-    )
+SETTINGS = ("mnist-features", "fmnist-features", "mnist-mlp", "fmnist-mlp")
+OTHER = {"mnist": "fashion-mnist", "fashion-mnist": "mnist"}
+RATE, SEED, ANOTHER_SEED = 0.1, 100, 101
+MEMORIES = (0.0, 1.0, 2.0, 4.0)
+CONFIGURATIONS = Path(__file__).parents[1] / "results" / "influence"
 
 
-def cost(planner: Planner, kept: Array, pace: Pace) -> float:
-    """Variance of noise in a final model that keeps a share w_t of each round's noise."""
-    made = nestegg.plan(GROUPS, ROUNDS, method=planner, spending_rate=1.0, accountant="gaussian", local=pace)
-    return float(reaching_noise(made, pace, kept).sum())
+def config_of(setting: str, seed: int) -> Config:
+    """Return what is trained, in one process."""
+    config = load_config(CONFIGURATIONS / f"{setting}.toml")
+    return changed(config, "training", learning_rate=RATE, seed=seed, workers=1)
+
+
+def costs(
+    truth: nestegg.Influence, others: Mapping[str, nestegg.Influence], pace: Pace, groups: list[nestegg.Group]
+) -> dict[str, float]:
+    """Return the variance of noise in the final model by other curves, by κ and evenly spent, beside the least."""
+
+    def variance(planner: Planner) -> float:
+        rounds = len(truth.influence)
+        made = nestegg.plan(groups, rounds, method=planner, spending_rate=1.0, accountant="gaussian", local=pace)
+        return float(reaching_noise(made, pace, np.array(truth.influence)).sum())
+
+    planners: dict[str, Planner] = {name: nestegg.Optimal(influence=one.influence) for name, one in others.items()}
+    planners |= {f"κ = {memory:g}": nestegg.Optimal(memory=memory) for memory in MEMORIES}
+    planners |= {"uniform": nestegg.Uniform()}
+    least = variance(nestegg.Optimal(influence=truth.influence))
+    return {name: variance(planner) / least for name, planner in planners.items()}
+
+
+def report(setting: str, data: Path, keep: Path) -> None:
+    """Measure the curves of a setting, and print them with what they cost."""
+    own = config_of(setting, SEED).federation.dataset
+    sources = {"own": (own, SEED), "another seed": (own, ANOTHER_SEED)}
+    sources |= {name: (name, SEED) for name in (OTHER[own], "digits")}
+    found, pace = {}, Pace((1.0,))
+    for name, (public, seed) in sources.items():
+        federation = PublicTraining(config_of(setting, seed), public, data).federation()
+        pace = Pace(federation.rates, federation.mechanics.clip_unit)
+        one = nestegg.measure_influence(federation, keep=keep / f"{setting}.{public}.{seed}.part")
+        shown = ", ".join(
+            f"{one.influence[t - 1]:.2f} ± {one.high[t - 1] - one.influence[t - 1]:.2f}" for t in one.measured
+        )
+        print(f"{setting} on {public}, seed {seed}: {shown} at rounds {one.measured}, κ {one.memory:.1f}", flush=True)
+        found[name] = one
+    groups = list(make_groups(config_of(setting, SEED)))
+    for truth in ("own", "another seed"):
+        others = {name: one for name, one in found.items() if name != truth}
+        shown = ", ".join(f"{name} {cost:.3f}" for name, cost in costs(found[truth], others, pace, groups).items())
+        print(f"  beside {truth}: {shown}", flush=True)
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--data", type=Path, required=True)
-    data = parser.parse_args().data
-    for network in RATES:
-        curves, pace = {}, Pace((1.0,))
-        for dataset in DATASETS:
-            federation = public_federation(config_of(network), dataset, data)
-            pace = Pace(federation.rates)
-            found = nestegg.measure_influence(federation)
-            curves[dataset] = found.influence
-            shown = ", ".join(f"{found.influence[t - 1]:.2f}" for t in found.measured)
-            print(f"{network} on {dataset}: w_t = {shown} at rounds {found.measured}, nearest κ {found.memory:.1f}")
-        for dataset in DATASETS:
-            kept = np.maximum(np.array(curves[dataset]), 0.0)
-            own = cost(nestegg.Optimal(influence=curves[dataset]), kept, pace)
-            others: dict[str, Planner] = {
-                f"the curve of {other}": nestegg.Optimal(influence=curves[other]) for other in DATASETS
-            }
-            others |= {f"κ = {memory:g}": nestegg.Optimal(memory=memory) for memory in (0.0, 2.0, 4.0)}
-            others |= {"uniform": nestegg.Uniform()}
-            costs = ", ".join(f"{name} {cost(one, kept, pace) / own:.3f}" for name, one in others.items())
-            print(f"  {dataset}: {costs}", flush=True)
+    parser.add_argument("--keep", type=Path, required=True, help="folder for measurements, by which it goes on")
+    given = parser.parse_args()
+    given.keep.mkdir(parents=True, exist_ok=True)
+    for setting in SETTINGS:
+        report(setting, given.data, given.keep)
 
 
 if __name__ == "__main__":

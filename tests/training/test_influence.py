@@ -3,44 +3,20 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import nestegg
+from nestegg.configuration.config import load_config
 from nestegg.planning.influence import FORMAT
-from nestegg.runs import influence
-from nestegg.runs.processes import as_done
-from nestegg.training import kept
+from nestegg.runs.configured import public_federation
 from tests.conftest import Run
-
-ROUNDS, CURVATURE = 8, 0.6
-
-
-def squares(outputs: Tensor, targets: Tensor) -> Tensor:
-    return (outputs[:, 0] - targets).square().mean() / 2.0
-
-
-def bowl(method: str = "fedavg", **changes: Any) -> nestegg.Federation:
-    """Everybody's loss is a w²/2 and a constant, and each takes one step of gradient descent a round."""
-    x, y = torch.full((2, 1), CURVATURE**0.5), torch.tensor([1.0, -1.0])
-    groups = [nestegg.Group("all", 3, nestegg.Budget(5.0))]
-    options: dict[str, Any] = {
-        "local": nestegg.LocalTraining(1, 2, learning_rate=0.9, momentum=0.0, loss=squares),
-        "mechanics": nestegg.Mechanics(randomness=nestegg.Randomness(1, reproducible=True)),
-        "test": (x, y),
-    }
-    model = nn.Linear(1, 1, bias=False)
-    nn.init.zeros_(model.weight)
-    made = nestegg.plan(groups, ROUNDS, method=method, spending_rate=1.0)
-    return nestegg.Federation(made, model, [(x, y)] * 3, **options | changes)
+from tests.training.memories import CONFIG, CURVATURE, ROUNDS, bowl
 
 
 def test_on_a_bowl_it_is_the_product_of_what_later_rounds_leave() -> None:
@@ -52,6 +28,26 @@ def test_on_a_bowl_it_is_the_product_of_what_later_rounds_leave() -> None:
     assert found.influence == pytest.approx(right, rel=0.02)
     assert found == nestegg.measure_influence(federation, points=ROUNDS)
     assert all(low <= w <= high for low, w, high in zip(found.low, found.influence, found.high, strict=True))
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.6])
+def test_the_training_s_own_noise_cancels(rate: float) -> None:
+    """Cohorts, orders and noise are the same with a push, with the opposite push, and without."""
+    noisy, quiet = bowl("idp-fedavg", rate=rate), bowl("fedavg", rate=rate)
+    ends = [next(nestegg.train(one)[0].parameters()).item() for one in (noisy, quiet)]
+    found, right = (nestegg.measure_influence(one, points=4, draws=2) for one in (noisy, quiet))
+    assert abs(ends[0] - ends[1]) > 0.05
+    assert found.influence == pytest.approx(right.influence, rel=1e-3)
+
+
+def test_what_is_clipped_forgets_less() -> None:
+    """An update that is clipped is as long as its norm, wherever the model was pushed to: it corrects nothing."""
+    clipped, free = (bowl("idp-fedavg", start=1.0, clip_norm=norm) for norm in (1e-3, 10.0))
+    shrinks = 1.0 - CURVATURE * np.array(free.rates)
+    right = [float(shrinks[t + 1 :].prod()) for t in range(ROUNDS)]
+    stays, shrinking = (nestegg.measure_influence(one, points=ROUNDS, draws=2) for one in (clipped, free))
+    assert stays.influence == pytest.approx([1.0] * ROUNDS, rel=0.02)
+    assert shrinking.influence == pytest.approx(right, rel=0.02)
 
 
 def test_rounds_between_are_interpolated_between_their_neighbours() -> None:
@@ -74,7 +70,6 @@ def test_the_file_is_what_the_planner_takes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("federation", "sentence"),
     [
-        (lambda: bowl("idp-fedavg"), "the federation's plan must be of method = 'fedavg'"),
         (lambda: bowl(test=None), "the federation has none"),
         (lambda: bowl(mechanics=nestegg.Mechanics()), "randomness must be reproducible"),
     ],
@@ -91,24 +86,15 @@ def test_few_points_and_draws_are_refused() -> None:
         nestegg.measure_influence(bowl(), draws=1)
 
 
-CONFIG = """
-[federation]
-dataset = "fashion-mnist"
-data = "/not/there"
-clients = 10
-[model]
-name = "linear"
-[training]
-rounds = 4
-local_epochs = 1
-[privacy]
-method = "optimal"
-influence = "influence.json"
-[[privacy.groups]]
-name = "all"
-share = 1.0
-epsilon = 5.0
-"""
+def exploding(outputs: Tensor, targets: Tensor) -> Tensor:
+    """A loss that is flat nearby, then rises, and is not finite after a step from afar."""
+    return torch.where(outputs.abs() < 1e-3, outputs, outputs * 1e30).square().square().mean() + 0.1
+
+
+def test_a_loss_that_is_not_finite_is_said() -> None:
+    local = nestegg.LocalTraining(1, 2, learning_rate=0.9, momentum=0.0, loss=exploding)
+    with pytest.raises(nestegg.InputError, match="influence cannot be measured"):
+        nestegg.measure_influence(bowl(local=local))
 
 
 def test_the_command_reads_public_data_alone_and_the_plan_reads_its_file(
@@ -138,109 +124,27 @@ def test_public_data_is_divided_among_as_many_clients(tmp_path: Path, run: Run) 
     assert refused.code == 2
 
 
-def interrupting(after: int) -> Callable[[int, int], None]:
-    """Somebody who interrupts as soon as some measurements are done."""
-
-    def tell(done: int, _: int) -> None:
-        if done == after:
-            raise KeyboardInterrupt
-
-    return tell
-
-
-def counted(counts: list[int]) -> Callable[[int, int], None]:
-    return lambda done, _: counts.append(done)
-
-
-def test_what_was_interrupted_goes_on_to_the_same_bit(tmp_path: Path) -> None:
-    path, counts = tmp_path / "influence.json.part", list[int]()
-    right = nestegg.measure_influence(bowl(), points=3, draws=2)
-    with pytest.raises(nestegg.StoppedError, match=r"kept in .*influence.json.part; the same command or call goes on"):
-        nestegg.measure_influence(bowl(), points=3, draws=2, keep=path, tell=interrupting(3))
-    found = nestegg.measure_influence(bowl(), points=3, draws=2, keep=path, tell=counted(counts))
-    assert found == right
-    assert counts == [3, 4, 5, 6]
-    with pytest.raises(KeyboardInterrupt):  # without a file there is nothing to go on with
-        nestegg.measure_influence(bowl(), points=3, draws=2, tell=interrupting(1))
-
-
-def cut_short(text: str) -> str:
-    return text.rstrip()[:-5]
-
-
-def another_number(text: str) -> str:
-    """Lines whose seals hold, but for a digit."""
-    return text.replace('"rise": 0.', '"rise": 1.')
-
-
-def of_another_round(text: str) -> str:
-    return text.replace('"round": 1,', '"round": 4,')
-
-
-def not_json(text: str) -> str:
-    return text.replace("{", "[[") + "\n7\nnull\n\x00\xff\n" + "[" * 100_000
-
-
-@pytest.mark.parametrize(
-    ("damage", "left"),
-    [(cut_short, 5), (another_number, 0), (of_another_round, 4), (not_json, 0), (lambda text: "", 0)],
-)
-def test_damaged_lines_are_measured_again(tmp_path: Path, damage: Callable[[str], str], left: int) -> None:
-    path, counts = tmp_path / "part", list[int]()
-    right = nestegg.measure_influence(bowl(), points=3, draws=2, keep=path)
-    path.write_text(damage(path.read_text()))
-    assert nestegg.measure_influence(bowl(), points=3, draws=2, keep=path, tell=counted(counts)) == right
-    assert counts[0] == left
-    again = list[int]()
-    assert nestegg.measure_influence(bowl(), points=3, draws=2, keep=path, tell=counted(again)) == right
-    assert again == [6]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"local": nestegg.LocalTraining(1, 2, learning_rate=0.5, momentum=0.0, loss=squares)},
-        {"local": nestegg.LocalTraining(2, 2, learning_rate=0.9, momentum=0.0, loss=squares)},
-        {"test": (torch.ones(1, 1), torch.zeros(1) + 2.0)},
-    ],
-)
-def test_measurements_of_another_training_are_not_used(tmp_path: Path, changes: dict[str, Any]) -> None:
-    """Though on this bowl all of them have the same models after every round."""
-    path, counts = tmp_path / "part", list[int]()
-    nestegg.measure_influence(bowl(), points=3, draws=2, keep=path)
-    found = nestegg.measure_influence(bowl(**changes), points=3, draws=2, keep=path, tell=counted(counts))
-    assert counts[0] == 0
-    assert found == nestegg.measure_influence(bowl(**changes), points=3, draws=2)
-    more = list[int]()
-    nestegg.measure_influence(bowl(), points=ROUNDS, draws=2, keep=path, tell=counted(more))
-    assert more[0] == 6  # of the rounds that were measured before, among more
-    nestegg.measure_influence(bowl(), points=3, draws=2, seed=1, keep=path, tell=counted(more))
-    assert more[-7] == 0  # other noise
-
-
-@pytest.mark.parametrize("keep", [".", "nowhere/part"])
-def test_a_file_that_cannot_be_is_refused_before_anything_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, keep: str
+@pytest.mark.parametrize(("method", "rate"), [("optimal", 1.0), ("spend-as-you-go", 0.9), ("idp-fedavg", 0.9)])
+def test_what_is_measured_spends_evenly_and_is_otherwise_as_configured(
+    tmp_path: Path, method: str, rate: float
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(nestegg.Federation, "round", None)
-    with pytest.raises(nestegg.InputError, match="must be a file in a folder that exists"):
-        nestegg.measure_influence(bowl(), keep=keep)
-    (tmp_path / "mine.toml").write_text(CONFIG)
-    refused = run("influence", "mine.toml", "--public", "digits", "--out", keep)
-    assert refused.code == 2
-    assert "must be a file in a folder that exists" in refused.err
+    federation = public_training(tmp_path, f'method = "{method}"\nclip_norm = 7.0')
+    assert federation.plan.method == "idp-fedavg"
+    assert federation.plan.mean_sampling_rate == pytest.approx([rate] * 4)
+    assert federation.plan.clip_norm == 7.0
+    assert [row.group.budget.epsilon for row in federation.plan.groups] == [5.0]
+    assert len({*federation.plan.round_noise_multiplier}) == 1
+    assert federation.randomness.reproducible
 
 
-def exploding(outputs: Tensor, targets: Tensor) -> Tensor:
-    """A loss that is flat nearby, then rises, and is not finite after a step from afar."""
-    return torch.where(outputs.abs() < 1e-3, outputs, outputs * 1e30).square().square().mean() + 0.1
+def test_what_is_trained_without_noise_is_measured_without(tmp_path: Path) -> None:
+    assert not public_training(tmp_path, 'method = "fedavg"').plan.is_private
 
 
-def test_a_loss_that_is_not_finite_is_said() -> None:
-    local = nestegg.LocalTraining(1, 2, learning_rate=0.9, momentum=0.0, loss=exploding)
-    with pytest.raises(nestegg.InputError, match="influence cannot be measured"):
-        nestegg.measure_influence(bowl(local=local))
+def public_training(folder: Path, privacy: str) -> nestegg.Federation:
+    written = CONFIG.replace('method = "optimal"\ninfluence = "influence.json"', privacy)
+    (folder / "mine.toml").write_text(written)
+    return public_federation(load_config(folder / "mine.toml"), "digits")
 
 
 @pytest.mark.parametrize(
@@ -257,92 +161,3 @@ def test_bad_options_are_one_sentence(tmp_path: Path, run: Run, options: tuple[s
     refused = run("influence", tmp_path / "mine.toml", "--public", "digits", "--out", out, *options)
     assert (refused.code, out.exists()) == (2, False)
     assert sentence in refused.err
-
-
-def influence_of(folder: Path, *options: str) -> list[str]:
-    (folder / "mine.toml").write_text(CONFIG)
-    command = [sys.executable, "-m", "nestegg", "influence", str(folder / "mine.toml"), "--public", "digits"]
-    return [*command, "--points", "3", "--draws", "2", "--out", str(folder / "influence.json"), *options]
-
-
-KILLED = """
-import os, signal, sys
-from nestegg.runs import influence
-from nestegg.runs.processes import as_done
-from nestegg.training import kept
-blow = getattr(signal, sys.argv.pop(1))
-signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, as by nohup, children ignore it too
-add, places = kept.Kept.add, []
-def killing(self, place, value):
-    add(self, place, value)
-    places.append(place)
-    if len(places) == 2:
-        os.kill(os.getpid(), blow)
-kept.Kept.add = killing
-sys.argv[0] = "nestegg"
-from nestegg.cli import main
-main()
-"""
-
-
-def test_an_interrupted_command_says_how_it_goes_on(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = influence_of(tmp_path)[3:]
-    assert run(*arguments).code == 0
-    part, written = tmp_path / "influence.json.part", (tmp_path / "influence.json").read_bytes()
-    (tmp_path / "influence.json").unlink()
-    with monkeypatch.context() as patch:
-        patch.setattr(kept.Kept, "add", adding_until(4))
-        stopped = run(*arguments)
-    assert stopped.code == 3
-    assert f"Finished measurements are kept in {part}; the same command or call goes on." in stopped.err
-    assert part.read_text().count('"rise"') == 4
-    assert run(*arguments).code == 0
-    assert (tmp_path / "influence.json").read_bytes() == written
-    assert not part.exists()
-
-
-def adding_until(last: int) -> Callable[[kept.Kept, kept.Place, float], None]:
-    add, places = kept.Kept.add, list[kept.Place]()
-
-    def interrupted(self: kept.Kept, place: kept.Place, value: float) -> None:
-        add(self, place, value)
-        places.append(place)
-        if len(places) == last:
-            raise KeyboardInterrupt
-
-    return interrupted
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("blow", "code"), [("SIGKILL", -9), ("SIGINT", 3)])
-def test_the_command_goes_on_after_a_blow(tmp_path: Path, blow: str, code: int) -> None:
-    (tmp_path / "once").mkdir()
-    command = influence_of(tmp_path, "--jobs", "1")
-    died = subprocess.run([sys.executable, "-c", KILLED, blow, *command[3:]], capture_output=True, text=True)
-    assert died.returncode == code, died.stderr
-    assert ("the same command or call goes on" in died.stderr) == (blow == "SIGINT")
-    part = tmp_path / "influence.json.part"
-    assert part.read_text().count('"rise"') == 2
-    for folder in (tmp_path, tmp_path / "once"):
-        subprocess.run(influence_of(folder, "--jobs", "1"), check=True, capture_output=True)
-    assert (tmp_path / "influence.json").read_bytes() == (tmp_path / "once" / "influence.json").read_bytes()
-    assert not part.exists()
-
-
-@pytest.mark.slow
-def test_the_number_of_processes_changes_no_bit(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    used = list[int]()
-
-    def counted_jobs(work: Any, items: Any, jobs: int) -> Any:
-        used.append(jobs)
-        return as_done(work, items, jobs)
-
-    monkeypatch.setattr(influence, "as_done", counted_jobs)
-    monkeypatch.setattr(influence, "cores", lambda: 2)
-    written = []
-    for options, long in ((("--jobs", "1"), 0.0), (("--jobs", "3"), 1e9), ((), 0.0), ((), 1e9)):
-        monkeypatch.setattr(influence, "_LONG", long)
-        assert run(*influence_of(tmp_path, *options)[3:]).code == 0
-        written.append((tmp_path / "influence.json").read_bytes())
-    assert used == [3, 2]
-    assert len(set(written)) == 1

@@ -129,9 +129,11 @@ def public_federation(config: Config, public: str, data: Path | None = None) -> 
     folder = None if data is None else str(data.resolve())
     config = changed(config, "federation", dataset=public, data=folder, validation=None, tested_on="test")
     config = changed(changed(config, "model", name=model), "training", reproducible=True)
-    method = known_method("privacy.method", config.privacy.method)
-    evenly = "idp-fedavg" if method.is_private else "fedavg"
-    return new_simulation(with_method(config, evenly), "influence")[0].federation
+    privacy, method = config.privacy, known_method("privacy.method", config.privacy.method)
+    # The method's defaults, written out: idp-fedavg has others, and would sample clients where optimal takes all.
+    config = changed(config, "privacy", spending_rate=privacy.spending_rate, accountant=privacy.accountant)
+    evenly = with_method(config, "idp-fedavg" if method.is_private else "fedavg")
+    return new_simulation(evenly, "influence")[0].federation
 
 
 def with_members(plan: Plan, names: Sequence[str]) -> Plan:

@@ -1,4 +1,4 @@
-"""Measure how much of a round's noise is still in the final model: on public data, without any noise of a plan."""
+"""Measure how much of a round's noise is still in the final model: on public data, in the training that is meant."""
 
 from __future__ import annotations
 
