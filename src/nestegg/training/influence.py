@@ -25,6 +25,7 @@ from nestegg.training.reports import State
 from nestegg.training.values import values_of
 from nestegg.training.workers import one_thread
 
+LEAST = 0.1  # w_t of a round that hardly matters
 _RISE = 0.05  # of the loss, at least, by noise in the last round: enough to be seen, little enough to be quadratic
 _DOUBLINGS = 60
 _MOST_DRAWS = 1000
@@ -180,7 +181,9 @@ def _found(rises: Array, measured: list[int], federation: Federation, scale: flo
     mean, error = rises.mean(axis=1), rises.std(axis=1, ddof=1) / np.sqrt(rises.shape[1])
     last, every = max(mean[-1], error[-1]), np.arange(1, federation.plan.rounds + 1)
     curves = []
-    for values in (np.maximum(mean, error), mean - error, mean + error):  # what cannot be told from 0 may be its error
+    # What cannot be told from 0 may be its error. A round taken for too important costs little, one for too
+    # unimportant a lot: none counts for less than LEAST.
+    for values in (np.maximum(np.maximum(mean, error), LEAST**2 * last), mean - error, mean + error):
         kept = np.sqrt(np.maximum(values, 0.0) / last)
         curves.append(PchipInterpolator(measured, kept)(every) if len(measured) > 1 else np.ones(1))
     influence, low, high = (tuple(float(value) for value in np.maximum(curve, 0.0)) for curve in curves)
