@@ -82,6 +82,7 @@ results: $(VENV)/base
 
 bench: $(VENV)/full
 	@$(BIN)/python -m bench.run $(if $(DATA),--data $(DATA))
+	@$(BIN)/python -m bench.features
 	@$(BIN)/nestegg bench
 	@$(BIN)/python -m bench.flower_overhead
 

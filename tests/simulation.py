@@ -1,6 +1,7 @@
 """The same federation in nestegg's simulator and on Flower's simulation engine: `python -m tests.simulation FOLDER`.
 
-Writes both models, as vectors, into the folder. It is a program of its own since Ray and Flower change a process.
+With `features` behind it, on features of the images, which each Flower client makes of its own. Writes both models, as
+vectors, into the folder. It is a program of its own since Ray and Flower change a process.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +24,7 @@ from torch import Tensor, nn
 
 import nestegg
 from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Performance
+from nestegg.data import oriented_gradients
 from nestegg.flower import Enrolling, OwnAccount, PlannedStrategy, Sharing, private_client_app
 from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.training.local import batches
@@ -41,21 +44,22 @@ PLAN = nestegg.plan(
 RANDOMNESS = Randomness(SEED, reproducible=True)
 
 
-def make_model() -> nn.Module:
+def make_model(has_features: bool) -> nn.Module:
     torch.manual_seed(SEED)
-    return nn.Sequential(nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    return nn.Sequential(nn.Flatten(), nn.Linear(144 if has_features else 64, 16), nn.ReLU(), nn.Linear(16, 10))
 
 
 def data_of(client: int) -> tuple[Tensor, Tensor]:
     x, y = load_digits(return_X_y=True)
-    return torch.from_numpy((x / 16.0).astype(np.float32))[client::CLIENTS], torch.from_numpy(y)[client::CLIENTS]
+    images = torch.from_numpy((x / 16.0).astype(np.float32)).reshape(-1, 1, 8, 8)
+    return images[client::CLIENTS], torch.from_numpy(y)[client::CLIENTS]
 
 
 def noise(context: Context, round_: int) -> np.random.Generator:
     return RANDOMNESS.stream(Purpose.NOISE, round_, client=int(context.node_config["partition-id"]))
 
 
-def make_client_app(folder: str) -> ClientApp:
+def make_client_app(folder: str, has_features: bool) -> ClientApp:
     def account(context: Context) -> OwnAccount:
         number = int(context.node_config["partition-id"])
         return OwnAccount(Path(folder, "accounts", str(number)), Budget(EPSILONS[number]))
@@ -64,10 +68,11 @@ def make_client_app(folder: str) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        model, client = make_model(), int(context.node_config["partition-id"])
+        model, client = make_model(has_features), int(context.node_config["partition-id"])
         model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
         round_ = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
         x, y = data_of(client)
+        x = oriented_gradients(x) if has_features else x
         rate = TRAINING.rate(round_, ROUNDS)
         optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=TRAINING.momentum)
         for rows in batches(len(y), TRAINING, RANDOMNESS, round_, client):
@@ -79,11 +84,12 @@ def make_client_app(folder: str) -> ClientApp:
     return app
 
 
-def main(folder: str) -> None:
-    data = [data_of(client) for client in range(CLIENTS)]
+def main(folder: str, has_features: bool) -> None:
+    data: Any = [data_of(client) for client in range(CLIENTS)]
+    data = nestegg.with_features(data, oriented_gradients) if has_features else data
     mechanics, performance = Mechanics(randomness=RANDOMNESS), Performance("loop", workers=1)
     model, _ = nestegg.train(
-        Federation(PLAN, make_model(), data, local=TRAINING, mechanics=mechanics, performance=performance)
+        Federation(PLAN, make_model(has_features), data, local=TRAINING, mechanics=mechanics, performance=performance)
     )
     np.save(Path(folder, "simulator.npy"), nn.utils.parameters_to_vector(model.parameters()).detach().numpy())
 
@@ -98,7 +104,7 @@ def main(folder: str) -> None:
             sharing=Sharing(clip_scale=TRAINING.rates(ROUNDS)),
             randomness=RANDOMNESS,
         )
-        result = strategy.start(grid, ArrayRecord(make_model().state_dict()))
+        result = strategy.start(grid, ArrayRecord(make_model(has_features).state_dict()))
         vector = np.concatenate([array.numpy().ravel() for array in result.arrays.values()])
         np.save(Path(folder, "flower.npy"), vector)
 
@@ -106,9 +112,9 @@ def main(folder: str) -> None:
     ray |= {"object_store_memory": 2**28, "log_to_driver": False, "logging_level": "error"}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as short:  # names of sockets must be short
         backend = {"init_args": ray | {"_temp_dir": short}, "client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
-        run_simulation(server_app, make_client_app(folder), CLIENTS, backend_config=backend)  # type: ignore[arg-type]
+        run_simulation(server_app, make_client_app(folder, has_features), CLIENTS, backend_config=backend)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":
     logging.getLogger("flwr").setLevel(os.environ.get("LEVEL", "INFO"))
-    main(sys.argv[1])
+    main(sys.argv[1], has_features=sys.argv[2:] == ["features"])

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         State,
         train,
     )
+    from nestegg.training.featured import with_features
     from nestegg.training.influence import Influence, measure_influence
 
     __version__: str
@@ -77,6 +78,7 @@ __all__ = [
     "run",
     "save_plan",
     "train",
+    "with_features",
 ]
 
 # Where names are at home. They are imported when asked for: plans do without torch and databases.
@@ -97,6 +99,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
         *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
         *("RoundReport", "State", "train"),
     ),
+    "training.featured": ("with_features",),
     "training.influence": ("Influence", "measure_influence"),
 }
 _EXTRAS = {
@@ -107,6 +110,7 @@ _EXTRAS = {
     "mechanism.randomness": ("training", "train"),
     "runs": ("a run with a folder", "train", "ledger", "charts"),
     "training": ("training", "train"),
+    "training.featured": ("training", "train"),
     "training.influence": ("training", "train"),
 }
 

@@ -300,15 +300,17 @@ def test_plan_and_compare_refuse_what_run_refuses(what: str, run: Run, tmp_path:
 
 
 def test_words_of_a_configuration_are_those_of_training() -> None:
-    from nestegg.configuration.limits import CHOICES
+    from nestegg.configuration import limits
+    from nestegg.data import features
     from nestegg.data.partition import PARTITIONS
     from nestegg.mechanism import CLIPPINGS
     from nestegg.training.local import SCHEDULES
     from nestegg.training.mechanics import CLIP_UNITS
     from nestegg.training.performance import ENGINES, PRECISIONS
 
-    known = (PARTITIONS, SCHEDULES, PRECISIONS, ENGINES, CLIPPINGS, CLIP_UNITS)
-    assert tuple(map(tuple, CHOICES.values())) == tuple(map(tuple, known))
+    known = (PARTITIONS, ("test", "validation"), SCHEDULES, PRECISIONS, ENGINES, CLIPPINGS, CLIP_UNITS)
+    assert tuple(map(tuple, limits.CHOICES.values())) == tuple(map(tuple, known))
+    assert tuple(features.FEATURES) == limits.FEATURES
 
 
 def test_planning_imports_no_torch_no_charts_and_no_database() -> None:

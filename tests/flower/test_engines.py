@@ -32,9 +32,10 @@ RAY = {
 EPSILONS = (20.0, 20.0, 40.0, 80.0)
 
 
-def test_the_same_seed_gives_the_same_model_as_the_simulator(tmp_path: Path) -> None:
+@pytest.mark.parametrize("inputs", [(), ("features",)], ids=["inputs", "features"])
+def test_the_same_seed_gives_the_same_model_as_the_simulator(inputs: tuple[str, ...], tmp_path: Path) -> None:
     """On Flower's simulation engine, to float tolerance: cohorts, batches, clipping and noise are the same."""
-    command = [sys.executable, "-m", "tests.simulation", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.simulation", str(tmp_path), *inputs]
     environment = os.environ | RAY | {"FLWR_HOME": str(tmp_path / "flwr")}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

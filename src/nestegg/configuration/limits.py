@@ -6,6 +6,7 @@ from nestegg.checks import one_of, positive, probability, whole
 from nestegg.configuration.config import DIVIDING, Config, FederationTable, is_own, is_parquet
 from nestegg.configuration.method_keys import PLANNER_KEYS, owner_of, unread_keys
 from nestegg.errors import InputError
+from nestegg.named import is_named
 
 # Words that training knows, which takes torch to import; a test keeps them equal.
 CHOICES = {
@@ -17,6 +18,7 @@ CHOICES = {
     ("privacy", "clipping"): ("per-layer", "flat"),
     ("privacy", "clip_unit"): ("gradient", "update"),
 }
+FEATURES = ("oriented-gradients",)
 
 
 def check_method_keys(config: Config) -> None:
@@ -56,6 +58,10 @@ def check_config(config: Config) -> None:
                 f"federation.held_out = {config.federation.held_out!r} measures on clients' own data: it is for "
                 "simulations, with training.reproducible = true and data that is divided among clients."
             )
+    if config.model.features is not None and not is_named(config.model.features):
+        one_of("model.features", config.model.features, FEATURES)
+    if config.federation.validation is not None:
+        whole("federation.validation", config.federation.validation, 1)
     if config.federation.tested_on == "validation" and config.federation.validation is None:
         raise InputError("federation.tested_on = 'validation' needs federation.validation, a number of samples.")
     _check_own(config.federation)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestegg.checks import one_of
-from nestegg.configuration.config import Config, is_own
+from nestegg.configuration.config import Config, changed, is_own
 from nestegg.errors import InputError
 from nestegg.extras import needs
 from nestegg.named import called, is_named, load_object
@@ -51,10 +51,11 @@ class OwnClients:
     def with_features(self, features: Features) -> OwnClients:
         """Return the same with features in the place of inputs."""
         from nestegg.data.features import extracted
-        from nestegg.training.featured import Featured
+        from nestegg.data.sources import as_source
+        from nestegg.training.featured import with_features
 
         test = self.test and (extracted(features, self.test[0]), self.test[1])
-        return replace(self, source=Featured(self.source, features), test=test)
+        return replace(self, source=as_source(with_features(self.source, features)), test=test)
 
     @cached_property
     def _example(self) -> Tensor:
@@ -121,7 +122,8 @@ def _loaded(config: Config) -> Dataset | OwnClients:
 
 def own_names(config: Config) -> Sequence[str]:
     """Return the names of the clients in one's own data; none where data is divided among clients."""
-    data = load_data(config) if is_own(config.federation.dataset) else None
+    plain = changed(config, "model", features=None)  # which change no name
+    data = load_data(plain) if is_own(config.federation.dataset) else None
     return data.source.names if isinstance(data, OwnClients) else ()
 
 

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from nestegg.data.datasets import DATASETS, Dataset, held_back, load_dataset
+from nestegg.data.features import oriented_gradients
 from nestegg.data.folder import from_folder
 from nestegg.data.joining import joined, positions
 from nestegg.data.partition import PARTITIONS, partition, thinned
@@ -27,6 +28,7 @@ __all__ = [
     "held_back",
     "joined",
     "load_dataset",
+    "oriented_gradients",
     "partition",
     "positions",
     "thinned",

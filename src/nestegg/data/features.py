@@ -21,7 +21,7 @@ Features = Callable[[Tensor], Tensor]
 _DIRECTIONS, _CELLS = 8, 8  # cells along the shorter side of an image, at most
 _SHARPNESS = 4  # squarings of the cosine: half of a direction is left 17 degrees from it
 _BLOCK = 64  # images at a time: what they need stays in the processor's cache
-_LEAST = 1e-6  # deviation below which a sample is flat
+_LEAST, _ROUNDING = 1e-6, 1e-5  # deviation below which a sample is flat: as it is, and beside the sample's mean
 
 
 def oriented_gradients(images: Tensor) -> Tensor:
@@ -63,9 +63,14 @@ def oriented_gradients(images: Tensor) -> Tensor:
 
 
 def _standard(rows: Tensor) -> Tensor:
-    """Every row with mean 0 and variance 1; a flat one is zero."""
-    rows = rows - rows.mean(1, keepdim=True)
-    return rows / rows.square().mean(1, keepdim=True).sqrt().clamp_min(_LEAST)
+    """Every row with mean 0 and variance 1; one that is flat but for rounding is zero."""
+    if len(rows) == 1:  # alone, a long row is shared among threads, and its sum rounded otherwise than beside others
+        return _standard(rows.repeat(2, 1))[:1]
+    mean = rows.mean(1, keepdim=True)
+    rows = rows - mean
+    deviation = rows.square().mean(1, keepdim=True).sqrt()
+    is_flat = deviation <= (mean.abs() * _ROUNDING).clamp_min(_LEAST)
+    return (rows / deviation.clamp_min(_LEAST)).masked_fill(is_flat, 0.0)
 
 
 FEATURES: dict[str, Features] = {"oriented-gradients": oriented_gradients}
@@ -91,18 +96,20 @@ def extracted(features: Features, inputs: Tensor, rows: int = _BLOCK) -> Tensor:
     """
     try:
         with torch.no_grad():
-            parts = [torch.as_tensor(features(block)).detach() for block in inputs.split(rows)]
+            # A copy: what is written into must not be somebody's data, of which features are made again.
+            parts = [torch.as_tensor(features(block.clone())).detach() for block in inputs.split(rows)]
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # code of others may do anything
         raise InputError(f"features of inputs of shape {tuple(inputs.shape[1:])} raised {reason(error)}.") from error
-    shapes = {part.shape[1:] for part in parts}
-    if len(shapes) > 1 or sum(map(len, parts)) != len(inputs):
-        raise InputError("features must be one vector for every input, all of one length.")
-    made = torch.cat(parts).float()
+    if any(part.ndim < 2 or part.shape[1:] != parts[0].shape[1:] or part.is_complex() for part in parts):
+        raise InputError("features must be one vector of real numbers for every input, all of one length.")
+    made = torch.cat(parts).float().flatten(1)
+    if len(made) != len(inputs):
+        raise InputError(f"features of {len(inputs)} inputs are {len(made)} vectors; there must be as many.")
     if not made.isfinite().all():
         raise InputError("features must be finite numbers; some are not.")
-    return made.flatten(1)
+    return made
 
 
 def featured(data: Dataset, features: Features) -> Dataset:
