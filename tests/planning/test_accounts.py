@@ -99,12 +99,12 @@ def test_gaussian_planning_by_the_papers_rule_pays_for_every_conversion() -> Non
 
 def test_gaussian_planning_needs_everybody_in_every_round() -> None:
     with pytest.raises(InputError, match=r"spending_rate = 0\.9 must be 1 with accountant = 'gaussian'"):
-        plan(ALL_IN, 25, accountant="gaussian")
+        plan(ALL_IN, 25, method="spend-as-you-go", accountant="gaussian")
     with pytest.raises(InputError, match=r"group 'strict': saving_rate = 0\.5 must be 1 with accountant = 'gaussian'"):
-        plan(GROUPS, 25, accountant="gaussian", spending_rate=1.0)
+        plan(GROUPS, 25, method="spend-as-you-go", accountant="gaussian", spending_rate=1.0)
     history = {"strict": [Charge(0.5, 3.0)]}
     with pytest.raises(InputError, match=r"sampling_rate = 0\.5 must be 1 with accountant = 'gaussian'"):
-        plan(with_history(ALL_IN, history), 25, accountant="gaussian", spending_rate=1.0)
+        plan(with_history(ALL_IN, history), 25, method="spend-as-you-go", accountant="gaussian", spending_rate=1.0)
     plan(GROUPS, 25, method="idp-fedavg", accountant="gaussian", spending_rate=1.0).verify()  # which never saves
 
 
@@ -213,7 +213,7 @@ def test_where_pld_does_not_vouch_for_a_sound_plan_rdp_does(rounds: int) -> None
 @pytest.mark.parametrize("orders", [ORDERS, (1.5,)])
 def test_rdp_does_not_vouch_for_a_forged_plan(orders: tuple[float, ...]) -> None:
     """Less noise, with all the numbers that follow from it; the judge's orders are its own."""
-    made = plan([Group("a", 10, Budget(8.0, 1e-12))], 1200)
+    made = plan([Group("a", 10, Budget(8.0, 1e-12))], 1200, method="spend-as-you-go")
     louder = replace(made.groups[0], noise_multiplier=tuple(0.999 * s for s in made.groups[0].noise_multiplier))
     forged = replace(made, orders=orders, groups=(louder,))
     stated = tuple(np.minimum(epsilons(forged, louder), 8.0).tolist())

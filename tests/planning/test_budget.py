@@ -21,7 +21,7 @@ from tests.examples import examples
 def test_defaults_save_until_the_middle() -> None:
     saver = plan([Group("g", 1, Budget(5.0), saving_rate=0.5)], rounds=25).groups[0]
     assert saver.group.transition == 13
-    spender = plan([Group("g", 1, Budget(5.0))], rounds=25).groups[0]
+    spender = plan([Group("g", 1, Budget(5.0))], rounds=25, method="spend-as-you-go").groups[0]
     assert (spender.group.saving_rate, spender.group.transition) == (0.9, 1)
 
 

@@ -133,7 +133,7 @@ def test_everybody_who_takes_a_plan_refuses_it(name: str, tmp_path: Path) -> Non
 
 def test_what_was_never_spent_buys_nothing() -> None:
     """Nine rounds taken back would make 100 look like less than 60."""
-    made = plan([Group("all", 10, Budget(100.0))], 10)
+    made = plan([Group("all", 10, Budget(100.0))], 10, method="spend-as-you-go")
     (one,) = made.groups
     back = Charge(one.sampling_rate[0], one.noise_multiplier[0], -9)
     poorer = group(made, budget=Budget(60.0), already_spent=(back,))

@@ -60,10 +60,10 @@ def test_colluders_take_their_shares_out_of_the_noise(configured: int, known: li
 
 def test_advantage_is_the_total_variation() -> None:
     """Of one release with closed forms: q (2Φ(1/2σ) − 1), and 2Φ(μ/2) − 1 for many without sampling."""
-    (once,) = exposures(plan([Group("a", 5, Budget(3.0))], 1, spending_rate=0.6))
+    (once,) = exposures(plan([Group("a", 5, Budget(3.0))], 1, method="spend-as-you-go", spending_rate=0.6))
     sigma = once.row.noise_multiplier[0]
     assert once.advantage == pytest.approx(0.6 * math.erf(0.5 / sigma / math.sqrt(2)), abs=1e-3)
-    (often,) = exposures(plan([Group("a", 5, Budget(3.0))], 30, spending_rate=1.0))
+    (often,) = exposures(plan([Group("a", 5, Budget(3.0))], 30, method="spend-as-you-go", spending_rate=1.0))
     mu = math.sqrt(30) / often.row.noise_multiplier[0]
     assert often.advantage == pytest.approx(math.erf(0.5 * mu / math.sqrt(2)), abs=1e-3)
     assert often.excess < 0.0  # RDP leaves something over
@@ -91,7 +91,7 @@ def test_others_choices_cannot_raise_a_clients_risk(
 
 def test_numbers_beyond_all_use_say_so() -> None:
     assert epsilon_text(math.inf) == "∞"
-    weak = plan([Group("a", 2, Budget(1e5))], 200, spending_rate=0.01)
+    weak = plan([Group("a", 2, Budget(1e5))], 200, method="spend-as-you-go", spending_rate=0.01)
     (one,) = exposures(weak)
     assert epsilon_text(one.sampled) == "> 10,000"
     assert exposures(plan(ANY_LENGTH, 3, method="fedavg")) == ()

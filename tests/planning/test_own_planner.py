@@ -154,7 +154,7 @@ def test_parameters_are_part_of_the_plan() -> None:
     for parameters in wrong:
         with pytest.raises(InputError, match=r"plan\.parameters must be"):
             check_plan(replace(made, parameters=parameters))
-    ours = plan(GROUPS, 4)
+    ours = plan(GROUPS, 4, method="spend-as-you-go")
     with pytest.raises(InputError, match=r"plan\.parameters must be empty where plan\.method = 'spend-as-you-go'"):
         check_plan(replace(ours, parameters={"at": 3}))
 

@@ -20,7 +20,7 @@ def test_a_plain_plan_has_no_remarks(method: str) -> None:
 @pytest.mark.parametrize(
     ("group", "options", "words"),
     [
-        (Group("a", 100, Budget(8.0)), {}, "No group saves"),
+        (Group("a", 100, Budget(8.0)), {"method": "spend-as-you-go"}, "No group saves"),
         (Group("a", 100, Budget(8.0, 0.01), 0.5), {}, "delta = 0.01 is at least 1/100"),
         (Group("a", 100, Budget(100.5), 0.5), {"rounds": 200}, "Group 'a': epsilon above 100"),
         (Group("a", 100, Budget(60.0), 0.5), {"rounds": 1, "method": "idp-fedavg"}, "noise_multiplier falls below 0.3"),
