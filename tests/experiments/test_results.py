@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from nestegg.experiments.cells import Cell, Store
-from nestegg.experiments.definition import Hyperparameters, chosen_clip_norms, load, names
+from nestegg.experiments.definition import Hyperparameters, Row, chosen_clip_norms, load, names, tunings
 from nestegg.experiments.outcomes import configs_of, outcome_of
 from nestegg.experiments.pages import PICTURES, refreshed
 from nestegg.experiments.reproduction import Reproduction, chosen_experiments
+from nestegg.experiments.views import charts
 from nestegg.schema import read
 
 ROOT = Path(__file__).parents[2]
@@ -26,15 +27,14 @@ def test_the_page_is_made_from_the_committed_cells() -> None:
     text = PAGE.read_text()
     outcomes = Reproduction(chosen_experiments("all"), "cpu", Store(ROOT / "results")).outcomes()
     drawn = {path.stem for path in (PAGE.parent / PICTURES).glob("*.svg")}
-    assert drawn == set(names())
+    assert drawn == {outcome.name for outcome in outcomes if charts(outcome)}
     assert refreshed(text, outcomes, drawn) == text
 
 
 def test_every_committed_cell_is_whole_and_belongs_to_an_experiment() -> None:
     store, known = Store(ROOT / "results"), set()
-    for name in names():
-        experiment = load(name)
-        for configs in configs_of(experiment, "cpu").values():
+    for name in (*names(), *tunings()):
+        for configs in configs_of(load(name), "cpu").values():
             known |= {store.path(config, form) for config in configs for form in store.find(config)}
     assert set(CELLS) == known
 
@@ -85,6 +85,25 @@ def test_a_chosen_clip_norm_is_what_the_tuning_says() -> None:
     for dataset, norms in tried.items():
         means = {norm: sum(finals) / 2 for norm, finals in norms.items() if len(finals) == 2}
         assert chosen_clip_norms().get(dataset, 250) == max(means, key=lambda norm: means[norm]), dataset
+
+
+@pytest.mark.parametrize("name", [name.removesuffix("-tuning") for name in tunings()])
+def test_a_best_clip_norm_is_what_validation_data_says(name: str) -> None:
+    """Of every row and column, the first of the best; where it was tried at all."""
+    experiment, tried = load(name), load(f"{name}-tuning")
+    assert all(tried.cell(row, column).tested_on == "validation" for row in tried.rows for column in tried.columns)
+    lines = {line.row.name: line for line in outcome_of(name, tried, "cpu", Store(ROOT / "results")).lines}
+    for row in experiment.rows:
+        for column in row.best:
+            line = lines[f"{row.name}-{column}"]
+            means = {line.row.best[times]: number.mean for times, number in line.numbers.items()}
+            assert row.best[column] == max(means, key=lambda norm: means[norm]), (row.name, column)
+
+
+@pytest.mark.parametrize("row", load("when-to-spend").rows, ids=lambda row: row.name)
+def test_a_measured_memory_is_the_one_that_was_measured(row: Row) -> None:
+    measured = json.loads((ROOT / "results" / "influence" / f"{row.name.removesuffix('-strict')}.json").read_text())
+    assert row.setting["influence"] == [float(f"{round(value, 4):g}") for value in measured["influence"]]
 
 
 @pytest.mark.parametrize("path", CELLS[::10], ids=lambda path: path.stem)

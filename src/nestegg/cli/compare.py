@@ -20,7 +20,7 @@ def compare(
     config_file: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="What to train, and how.")],
     methods: Annotated[
         str, typer.Option(help="Methods, separated by commas; paper and exact are the two compositions.")
-    ] = "fedavg,dp-fedavg,idp-fedavg,adaptive-clipping,paper,exact",
+    ] = "fedavg,dp-fedavg,idp-fedavg,adaptive-clipping,paper,exact,optimal",
     seeds: Annotated[int, typer.Option(help="How often, from the configured seed on.")] = 3,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of the runs, the tables, the chart and the page.")

@@ -69,16 +69,16 @@ def lead_chart(outcome: Outcome) -> _Panel | None:
         return None
     order = [column.label for column in others]
     colours = alt.Scale(domain=order, range=[PALETTE[i % len(PALETTE)] for i in range(len(order))])
-    base = alt.Chart(alt.Data(values=points), title=outcome.experiment.question, width=520).encode(
+    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=260)
+    chart = alt.Chart(alt.Data(values=points), title=outcome.experiment.question, width=520, height=alt.Step(9))
+    base = chart.encode(
         y=alt.Y("row:N", sort=None, title=None, axis=alt.Axis(labelLimit=300, grid=True)),
         yOffset=alt.YOffset("method:N", sort=order),
-        color=alt.Color(
-            "method:N", sort=order, scale=colours, legend=alt.Legend(title=None, orient="bottom", columns=2)
-        ),
+        color=alt.Color("method:N", sort=order, scale=colours, legend=legend),
     )
     spread = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=f"points ahead of {first.label}"), x2="high:Q")
     marks = base.mark_point(filled=True, size=60, opacity=1).encode(
-        x="ahead:Q", shape=alt.Shape("method:N", sort=order), tooltip=["row:N", "method:N", "ahead:Q"]
+        x="ahead:Q", shape=alt.Shape("method:N", sort=order, legend=legend), tooltip=["row:N", "method:N", "ahead:Q"]
     )
     zero = alt.Chart(alt.Data(values=[{"ahead": 0}])).mark_rule(color="#000000").encode(x="ahead:Q")
     return alt.layer(zero, spread, marks)
