@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
@@ -24,7 +25,8 @@ def small_plan(rounds: int = 4, factor: float = 1.0, **options: object) -> Plan:
     """Six clients in three groups, all of them sampled in every round; a large factor on ε is little noise."""
     budgets = zip(("strict", "middle", "open"), (2.0, 5.0, 10.0), strict=True)
     groups = [Group(name, 2, Budget(epsilon * factor)) for name, epsilon in budgets]
-    return plan(groups, rounds=rounds, spending_rate=1.0, clip_norm=1.0, **options)  # type: ignore[arg-type]
+    chosen: dict[str, Any] = {"method": "idp-fedavg", "accountant": "rdp", **options}
+    return plan(groups, rounds, spending_rate=1.0, clip_norm=1.0, **chosen)
 
 
 def accounts_in(folder: Path, factor: float = 1.0) -> AccountOf:

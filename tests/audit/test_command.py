@@ -49,7 +49,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def made() -> Plan:
     groups = [nestegg.Group(name, 6, nestegg.Budget(e)) for name, e in (("strict", 5.0), ("open", 10.0))]
-    return nestegg.plan(groups, rounds=3)
+    return nestegg.plan(groups, rounds=3, method="idp-fedavg")
 
 
 def test_a_configuration_is_attacked_and_the_findings_are_shown_and_written(run: Run, folder: Path) -> None:

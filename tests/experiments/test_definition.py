@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nestegg.experiments import definition
-from nestegg.experiments.definition import load, names
+from nestegg.experiments.definition import load, names, tunings
 from tests.conftest import Run
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper.tex"
@@ -18,7 +18,8 @@ def test_every_table_and_figure_of_the_paper_is_there() -> None:
     figures = ["accuracy", "spending", "training-loss", "more-rounds", "strict-budgets"]
     tables = ["accuracy", "more-rounds", "strict-budgets", "strict-uniform", "clients", "saving-rates", "transitions"]
     theirs = {*(f"figure-{name}" for name in figures), *(f"table-{name}" for name in tables), "table-cifar10"}
-    ours = {"figure-noise", "clip-choice", "clip-unit", "tuning-clip", "tuning-adaptive"}
+    ours = {"figure-noise", "clip-choice", "clip-unit", "tuning-clip", "tuning-adaptive", "tuning-rates"}
+    ours |= {"when-to-spend", "when-to-spend-cnn"}
     assert theirs | ours == set(names())
 
 
@@ -53,9 +54,9 @@ def test_rows_appear_again_at_the_chosen_clip_norm(monkeypatch: pytest.MonkeyPat
 
 
 def test_no_reported_seed_takes_part_in_a_choice() -> None:
-    for name in names():
+    for name in (*names(), *tunings()):
         seeds = load(name).seeds
-        assert seeds == ([100] if name.startswith("tuning") else [0, 1, 2])
+        assert seeds == [100] if "tuning" in name else seeds == list(range(len(seeds)))
 
 
 def test_an_experiment_is_added_by_adding_a_file(run: Run, tmp_path: Path) -> None:

@@ -150,7 +150,7 @@ def test_an_interruption_keeps_what_is_done(tmp_path: Path, jobs: int) -> None:
         (("table-acuracy",), "table or figure = 'table-acuracy' must be one of"),
         (("table-acuracy",), "Did you mean 'table-accuracy'?"),
         ((), "name a table or figure"),
-        (("table-accuracy", "--scale", "small"), "--scale = 'small' must be one of full, cpu, smoke."),
+        (("table-accuracy", "--scale", "small"), "--scale = 'small' must be one of full, day, cpu, smoke."),
         (("table-accuracy", "--only", "minst"), "Did you mean 'mnist'?"),
         (("all", "--only", "adlt"), "Did you mean 'adult'?"),
         (("table-accuracy", "--seeds", "0"), "--seeds = 0 must be a whole number"),

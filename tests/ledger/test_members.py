@@ -59,7 +59,7 @@ def test_nothing_is_forgiven_but_rounding(url: str) -> None:
 
 def test_where_nothing_is_left_no_noise_is_enough(url: str) -> None:
     with begun(url) as (ledger, books):
-        spend(ledger.begin("elsewhere", plan([Group("all", 1, Budget(6.0))], 5), ("ada",)), 5)
+        spend(ledger.begin("elsewhere", plan([Group("all", 1, Budget(6.0))], 5, method="idp-fedavg"), ("ada",)), 5)
         ledger.set_budgets({"ada": Budget(ledger.account("ada").epsilon)}, reason="enough")
         with pytest.raises(InputError, match="group 'strict, client ada': epsilon = 6 at delta = 1e-05 cannot be met"):
             books.replan()

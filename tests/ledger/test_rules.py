@@ -26,7 +26,7 @@ ALL = {name: Budget(14.0) for name in NAMES}
 
 
 def one_group(epsilon: float = 4.0, rounds: int = 5, **options: object) -> Plan:
-    return plan([Group("all", 4, Budget(epsilon))], rounds, **options)  # type: ignore[arg-type]
+    return plan([Group("all", 4, Budget(epsilon))], rounds, **{"method": "spend-as-you-go", **options})  # type: ignore[arg-type]
 
 
 def filter_epsilon(charges: Sequence[Charge], order: float, delta: float) -> float:

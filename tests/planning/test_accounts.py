@@ -198,7 +198,7 @@ def test_below_it_pld_is_refused_and_rdp_judges(delta: float) -> None:
 @pytest.mark.parametrize("rounds", [900, 1200])
 def test_where_pld_does_not_vouch_for_a_sound_plan_rdp_does(rounds: int) -> None:
     """What PLD takes off from δ for so many rounds is most of it, and then more than all."""
-    made = judged(plan([Group("a", 10, Budget(8.0, 1e-12))], rounds))
+    made = judged(plan([Group("a", 10, Budget(8.0, 1e-12))], rounds, method="idp-fedavg"))
     assert epsilon_by_pld(made.groups[0]) > 8.0
     ((epsilon, judge),) = verify(made)
     assert judge == "RDP"

@@ -15,6 +15,7 @@ import nestegg
 from nestegg.configuration.config import load_config
 from nestegg.planning.influence import FORMAT
 from nestegg.runs.configured import public_federation
+from nestegg.training.influence import LEAST
 from tests.conftest import Run
 from tests.training.memories import CONFIG, CURVATURE, ROUNDS, bowl
 
@@ -22,12 +23,14 @@ from tests.training.memories import CONFIG, CURVATURE, ROUNDS, bowl
 def test_on_a_bowl_it_is_the_product_of_what_later_rounds_leave() -> None:
     federation = bowl()
     shrinks = 1.0 - CURVATURE * np.array(federation.rates)
-    right = [float(shrinks[t + 1 :].prod()) for t in range(ROUNDS)]
+    right = [max(LEAST, float(shrinks[t + 1 :].prod())) for t in range(ROUNDS)]
     found = nestegg.measure_influence(federation, points=ROUNDS)
     assert found.measured == tuple(range(1, ROUNDS + 1))
     assert found.influence == pytest.approx(right, rel=0.02)
     assert found == nestegg.measure_influence(federation, points=ROUNDS)
-    assert all(low <= w <= high for low, w, high in zip(found.low, found.influence, found.high, strict=True))
+    assert all(
+        low <= w <= max(high, LEAST) for low, w, high in zip(found.low, found.influence, found.high, strict=True)
+    )
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.6])
@@ -44,7 +47,7 @@ def test_what_is_clipped_forgets_less() -> None:
     """An update that is clipped is as long as its norm, wherever the model was pushed to: it corrects nothing."""
     clipped, free = (bowl("idp-fedavg", start=1.0, clip_norm=norm) for norm in (1e-3, 10.0))
     shrinks = 1.0 - CURVATURE * np.array(free.rates)
-    right = [float(shrinks[t + 1 :].prod()) for t in range(ROUNDS)]
+    right = [max(LEAST, float(shrinks[t + 1 :].prod())) for t in range(ROUNDS)]
     stays, shrinking = (nestegg.measure_influence(one, points=ROUNDS, draws=2) for one in (clipped, free))
     assert stays.influence == pytest.approx([1.0] * ROUNDS, rel=0.02)
     assert shrinking.influence == pytest.approx(right, rel=0.02)

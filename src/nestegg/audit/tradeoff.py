@@ -8,6 +8,7 @@ chosen on one half of the trials and tested on the other.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -190,12 +191,22 @@ def _share_below(values: Array) -> Callable[[float], float]:
 
 def _lower(hits: int, trials: int, level: float) -> float:
     """The lower end of Clopper and Pearson's interval."""
-    return float(stats.beta.ppf(level, hits, trials - hits + 1)) if hits else 0.0
+    return _found(stats.beta.ppf, level, hits, trials - hits + 1, otherwise=0.0) if hits else 0.0
 
 
 def _upper(hits: int, trials: int, level: float) -> float:
     """The upper end of Clopper and Pearson's interval."""
-    return float(stats.beta.isf(level, hits + 1, trials - hits)) if hits < trials else 1.0
+    return _found(stats.beta.isf, level, hits + 1, trials - hits, otherwise=1.0) if hits < trials else 1.0
+
+
+def _found(quantile: Callable[..., float], *arguments: float, otherwise: float) -> float:
+    """A quantile; one so far out that the search for it gives up is no evidence."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        try:
+            return float(quantile(*arguments))
+        except RuntimeWarning:
+            return otherwise
 
 
 def _level(refuted: Callable[[float], bool]) -> float:

@@ -43,7 +43,7 @@ class Ledger:
     ...     claim = books.reserve(1)  # on disk before any client works
     ...     books.release(1, claim, result="digest of the checkpoint")
     ...     print(f"{ledger.account('ada').epsilon:.3f} of {ledger.account('ada').budget.epsilon:g}")
-    4.147 of 10
+    4.099 of 10
     """
 
     def __init__(self, where: str | Path, read_only: bool = False) -> None:

@@ -67,7 +67,7 @@ def exposures(plan: Plan, colluders: int = 0) -> tuple[Exposure, ...]:
         colluders: clients against whose knowledge the shares of a run are raised, which a plan does not know.
 
     >>> from nestegg import Budget, Group, plan
-    >>> (one,) = exposures(plan([Group("all", 10, Budget(8.0))], rounds=20, spending_rate=0.5))
+    >>> (one,) = exposures(plan([Group("all", 10, Budget(8.0))], 20, method="idp-fedavg", spending_rate=0.5))
     >>> round(one.epsilon, 2), round(one.sampled, 2), {k: round(epsilon, 2) for k, epsilon in one.colluding.items()}
     (8.0, 14.54, {1: 8.6})
     """

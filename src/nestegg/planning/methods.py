@@ -46,7 +46,7 @@ def plan(
         accountant: rdp; pld (tighter and slower); gaussian (exact, for clients in every round); renyi (one order, which
             follows from a group's budget). The last two also hold where later plans depend on earlier results. An
             accountant itself serves all groups, as one with the order of budgets of which this plan is only a part. By
-            default gaussian for optimal where everybody is in every round, and rdp else.
+            default gaussian for optimal where everybody is in every round and was before, and rdp else.
         spending_rate: q, the sampling rate in spending rounds; by default 1 for optimal, and 0.9 else.
         clip_norm: c, the mean of the clients' clip norms.
         local: what clients do, for planners that ask how large a round's steps are: a `LocalTraining`, or learning
@@ -65,7 +65,9 @@ def plan(
     groups = list(groups) if isinstance(groups, Iterable) else [groups]
     how = method_of(default_method(group for group in groups if isinstance(group, Group)) if method is None else method)
     spending_rate = how.spending_rate if spending_rate is None else spending_rate
-    accountant = how.accountant_at(spending_rate) if accountant is None else accountant
+    if accountant is None:
+        sampled = any(charge[0] < 1.0 for group in groups if isinstance(group, Group) for charge in group.already_spent)
+        accountant = "rdp" if sampled else how.accountant_at(spending_rate)
     parameters = parameters_of(how.written, how.planner) if how.has_parameters and how.planner is not None else {}
     made = planned(
         how,
