@@ -28,3 +28,11 @@ def test_a_legend_tells_ours_from_the_papers_where_both_are(
 ) -> None:
     outcome = outcome_with(name, tmp_path, cell, {"idp-fedavg": (50.0,)})
     assert ('"orient": "bottom"' in charts(outcome)[name].to_json()) == legend
+
+
+def test_a_lead_is_drawn_once_two_seeds_are_there(tmp_path: Path, cell: Cell) -> None:
+    one = outcome_with("when-to-spend-cnn", tmp_path / "one", cell, {"idp-fedavg": (50.0,), "optimal": (51.0,)})
+    assert charts(one) == {}
+    finals: dict[str, tuple[float, ...]] = {"idp-fedavg": (50.0, 60.0), "optimal": (51.0, 63.0)}
+    two = outcome_with("when-to-spend-cnn", tmp_path / "two", cell, finals)
+    assert "points ahead of IDP-FedAvg" in charts(two)["when-to-spend-cnn"].to_json()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nestegg.experiments import outcomes
 from nestegg.experiments.cells import Cell, Store, hash_of
@@ -40,6 +43,29 @@ from tests.experiments.made import entry, outcome_with, remade
 def test_verdicts_follow_the_stated_rule(numbers: list[Number], verdict: str) -> None:
     line = Line(Row(name="r", label="R"), {str(i): number for i, number in enumerate(numbers)}, ())
     assert line.verdict == verdict
+
+
+@given(st.lists(st.floats(0.0, 1.0), min_size=1, max_size=8))
+def test_holm_is_the_closure_of_bonferroni(ps: list[float]) -> None:
+    """A hypothesis is rejected if Bonferroni rejects every set of hypotheses that it is in (Marcus et al. 1976)."""
+
+    def closed(i: int) -> float:
+        others = [j for j in range(len(ps)) if j != i]
+        sets = [(i, *more) for size in range(len(ps)) for more in combinations(others, size)]
+        return max(min(1.0, len(some) * min(ps[j] for j in some)) for some in sets)
+
+    assert outcomes.holm(ps) == pytest.approx([closed(i) for i in range(len(ps))])
+
+
+def test_tests_against_one_rival_are_corrected_for_the_rows(tmp_path: Path, cell: Cell) -> None:
+    finals: dict[str, tuple[float, ...]] = {"idp-fedavg": (50.0, 60.0, 55.0), "optimal": (51.0, 62.0, 58.0)}
+    (line, *rest) = outcome_with("when-to-spend", tmp_path, cell, finals).lines
+    (duel,) = line.duels  # one row, nothing to correct for; the other columns have no cells
+    assert (duel.rival, duel.tested, duel.verdict) == ("idp-fedavg", True, "cannot be told apart")
+    assert duel.interval is not None
+    assert duel.interval[0] < 0.0 < duel.ahead < duel.interval[1]
+    twice = outcomes._holm([line, line, *rest])
+    assert [one.duels[0].p for one in twice[:2]] == [pytest.approx(min(1.0, 2 * (duel.p or 0.0)))] * 2
 
 
 def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:

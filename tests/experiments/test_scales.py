@@ -73,3 +73,25 @@ def test_cells_that_train_the_same_are_the_same() -> None:
 def test_a_files_words_are_those_of_a_configuration() -> None:
     sections = (Config, FederationTable, Model, Training, Privacy, GroupTable, Adaptive)
     assert {*Hyperparameters.model_fields} <= {word for section in sections for word in section.model_fields}
+
+
+def test_a_day_takes_all_images_and_keeps_how_far_clients_go() -> None:
+    stated, day = (config_of("table-accuracy", 0, "ours", scale) for scale in ("full", "day"))
+    assert day.federation == stated.federation
+    assert (day.training.local_epochs, day.training.batch_size) == (1, stated.training.batch_size)
+    assert day.training.learning_rate == pytest.approx(30 * stated.training.learning_rate)
+    assert day.privacy.clip_norm == pytest.approx(stated.privacy.clip_norm / 30, rel=1e-3)
+    experiment = load("table-accuracy")
+    said = stated_reduction(experiment.cell(experiment.rows[0], experiment.columns[0]), "day")
+    assert said.startswith("all training images; 1 local epoch in batches of 125 instead of 30 in batches of 125")
+
+
+def test_a_model_of_our_own_choice_is_the_same_at_every_scale_but_one() -> None:
+    small, full = (config_of("when-to-spend", 0, "optimal", scale) for scale in ("cpu", "full"))
+    assert small == full
+    assert (small.model.name, small.model.features) == ("softmax", "oriented-gradients")
+    assert (small.federation.validation, small.federation.tested_on) == (5000, "test")
+    assert config_of("when-to-spend", 0, "optimal-two", "cpu").privacy.influence is None
+    assert config_of("when-to-spend", 0, "optimal-full", "cpu").privacy.accountant == "gaussian"
+    tried = config_of("when-to-spend-tuning", 0, "x0.5", "cpu")
+    assert (tried.federation.tested_on, tried.privacy.clip_norm) == ("validation", 12.0)
