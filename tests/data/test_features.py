@@ -142,7 +142,7 @@ def test_what_a_function_writes_into_is_a_copy() -> None:
 
 
 def test_a_backbone_in_double_precision_gives_single() -> None:
-    backbone = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)).double().requires_grad_(False)
+    backbone = nn.Sequential(nn.Flatten(), nn.Linear(16, 3)).double().requires_grad_(False).eval()
     found = extracted(lambda block: backbone(block.double()), images((1, 4, 4), 3))
     assert (found.dtype, found.shape, found.requires_grad) == (torch.float32, (3, 3), False)
 
@@ -164,10 +164,10 @@ def leaving(_: Tensor) -> Tensor:
         (lambda x: x.sum((1, 2, 3)), r"^features must be one vector of real numbers for every input, all of one leng"),
         (lambda x: x.sum(), r"^features must be one vector of real numbers for every input, all of one length\.$"),
         (lambda x: x.flatten(1) * 1j, r"^features must be one vector of real numbers for every input"),
-        (lambda x: x @ torch.zeros(7, 7), r"^features of inputs of shape \(1, 4, 4\) raised RuntimeError: mat1 and"),
+        (lambda x: x @ torch.zeros(7, 7), r"^features of inputs of shape \(1, 4, 4\) raised RuntimeError\.$"),
         (lambda x: "many", r"^features of inputs of shape \(1, 4, 4\) raised TypeError"),
-        (raising, r"^features of inputs of shape \(1, 4, 4\) raised LookupError: no such table\.$"),
-        (leaving, r"^features of inputs of shape \(1, 4, 4\) raised SystemExit: 3\.$"),
+        (raising, r"^features of inputs of shape \(1, 4, 4\) raised LookupError\.$"),
+        (leaving, r"^features of inputs of shape \(1, 4, 4\) raised SystemExit\.$"),
     ],
 )
 def test_what_is_no_vector_for_every_input_is_refused(features: Callable[[Tensor], Any], message: str) -> None:
@@ -201,7 +201,7 @@ def test_oriented_gradients_need_images(shape: tuple[int, ...]) -> None:
         (nn.Linear(4, 2), "model.features has parameters that could be trained: call requires_grad_(False) on it."),
         (
             nn.BatchNorm1d(4, affine=False),
-            "model.features has buffers, and would go on to change them: call eval() on it.",
+            "model.features is in training mode, in which parts keep statistics or draw: call eval() on it.",
         ),
     ],
 )
@@ -211,11 +211,18 @@ def test_what_could_change_is_refused(features: Any, message: str) -> None:
     assert str(error.value) == message
 
 
+def test_a_part_in_training_mode_is_refused() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(4)).requires_grad_(False).eval()
+    module[1].train()
+    with pytest.raises(InputError, match="is in training mode"):
+        check_features("features", module)
+
+
 def test_what_is_fixed_is_taken() -> None:
     for features in (
         oriented_gradients,
-        nn.Flatten(),
-        nn.Linear(4, 2).requires_grad_(False),
+        nn.Flatten().eval(),
+        nn.Linear(4, 2).requires_grad_(False).eval(),
         nn.BatchNorm1d(4).requires_grad_(False).eval(),
     ):
         assert check_features("features", features) is features

@@ -60,12 +60,17 @@ def test_holm_is_the_closure_of_bonferroni(ps: list[float]) -> None:
 def test_tests_against_one_rival_are_corrected_for_the_rows(tmp_path: Path, cell: Cell) -> None:
     finals: dict[str, tuple[float, ...]] = {"idp-fedavg": (50.0, 60.0, 55.0), "optimal": (51.0, 62.0, 58.0)}
     (line, *rest) = outcome_with("when-to-spend", tmp_path, cell, finals).lines
-    (duel,) = line.duels  # one row, nothing to correct for; the other columns have no cells
+    (duel,) = line.duels  # of one row of fourteen; the other columns have no cells
     assert (duel.rival, duel.tested, duel.verdict) == ("idp-fedavg", True, "cannot be told apart")
+    t = 2.0 * math.sqrt(3.0)  # as below
+    assert duel.p == 1.0 < 14 * (1.0 - t / math.sqrt(2.0 + t * t))
+    assert outcomes.holm([0.01, 0.001], 14) == pytest.approx([0.13, 0.014])
+    only = load("when-to-spend").only("fmnist-features")
+    assert only is not None
+    assert only.family == 14
     assert duel.interval is not None
     assert duel.interval[0] < 0.0 < duel.ahead < duel.interval[1]
-    twice = outcomes._holm([line, line, *rest])
-    assert [one.duels[0].p for one in twice[:2]] == [pytest.approx(min(1.0, 2 * (duel.p or 0.0)))] * 2
+    assert not any(other.duels for other in rest)
 
 
 def test_a_duel_is_a_paired_t_test(tmp_path: Path, cell: Cell) -> None:

@@ -255,7 +255,12 @@ def test_an_adversary_who_chooses_after_seeing_gains_nothing_by_a_filter(url: st
     budget = Budget(2.0)
     with Ledger(url) as ledger:
         ledger.set_budgets({"ada": budget})
-        spend(ledger.begin("first", plan([Group("all", 1, Budget(1.0))], 1, spending_rate=1.0), ("ada",)), 1)
+        spend(
+            ledger.begin(
+                "first", plan([Group("all", 1, Budget(1.0))], 1, method="idp-fedavg", spending_rate=1.0), ("ada",)
+            ),
+            1,
+        )
         ada = ledger.account("ada")
     (first,), (part,) = ada.charges, ada.parts
 

@@ -308,7 +308,7 @@ def test_nothing_to_gain_and_a_curve_of_another_length_are_said() -> None:
 def test_releases_to_a_sample_before_are_refused_by_the_gaussian_accountant() -> None:
     group = Group("old", 5, Budget(10.0), already_spent=(Charge(0.5, 6.0, 3),))
     with pytest.raises(InputError, match="must be 1 with accountant = 'gaussian'"):
-        plan([group], 5, method="optimal")
+        plan([group], 5, method="optimal", accountant="gaussian")
     spent = Group("spent", 5, Budget(1.0), already_spent=(Charge(1.0, 0.5, 3),))
     with pytest.raises(InputError, match="cannot be met by any noise, with what is spent already"):
         plan([spent], 5, method="optimal")

@@ -95,7 +95,7 @@ def race(url: str, names: list[str]) -> list[int]:
 
 
 def test_servers_that_share_clients_cannot_spend_the_same_budget(url: str) -> None:
-    made = plan([Group("all", 5, Budget(3.0))], 30)
+    made = plan([Group("all", 5, Budget(3.0))], 30, method="idp-fedavg")
     names = [f"client {i}" for i in range(5)]
     with Ledger(url) as ledger:
         ledger.set_budgets({name: Budget(4.0) for name in names})
@@ -113,7 +113,9 @@ def test_servers_that_share_clients_cannot_spend_the_same_budget(url: str) -> No
 def test_two_processes_at_one_run_release_every_round_once(url: str) -> None:
     names = [f"client {i}" for i in range(5)]
     with Ledger(url) as ledger:
-        books = ledger.begin("a", plan([Group("all", 5, Budget(3.0))], 30), names, unknown=[Budget(3.0)] * 5)
+        books = ledger.begin(
+            "a", plan([Group("all", 5, Budget(3.0))], 30, method="idp-fedavg"), names, unknown=[Budget(3.0)] * 5
+        )
         assert sum(race(url, ["a", "a"])) == 30
         assert books.state.done == 30
         assert ledger.account("client 0").parts[0].rounds == 30

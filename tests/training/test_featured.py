@@ -102,7 +102,7 @@ def test_a_backbone_from_a_file_is_a_map_like_any(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^features has parameters that could be trained"):
         nestegg.with_features(people(), loaded)
     loaded.load_state_dict(load_file(tmp_path / "backbone.safetensors"))
-    with pytest.raises(InputError, match=r"^features has buffers"):
+    with pytest.raises(InputError, match=r"^features is in training mode"):
         nestegg.with_features(people(), loaded.requires_grad_(False))
     weights = {name: value.clone() for name, value in loaded.state_dict().items()}
     clients = nestegg.with_features(people(), loaded.eval())
@@ -115,7 +115,7 @@ def test_a_backbone_from_a_file_is_a_map_like_any(tmp_path: Path) -> None:
 
 def test_a_run_does_not_go_on_with_other_weights() -> None:
     source = MappingSource({name: (lambda pair=pair: pair) for name, pair in people().items()})
-    one, other = (nn.Sequential(nn.Flatten(), nn.Linear(64, 5)).requires_grad_(False) for _ in range(2))
+    one, other = (nn.Sequential(nn.Flatten(), nn.Linear(64, 5)).requires_grad_(False).eval() for _ in range(2))
     first, again, changed = (nestegg.with_features(source, module) for module in (one, one, other))
     assert isinstance(first, nestegg.Source)
     assert isinstance(again, nestegg.Source)
@@ -246,11 +246,15 @@ MISTAKES = [
     ("MODULE:few", DIGITS, "features of 1437 inputs are 0 vectors; there must be as many."),
     ("MODULE:none", DIGITS, "features must be finite numbers; some are not."),
     ("MODULE:ragged", DIGITS, "features must be one vector of real numbers for every input, all of one length."),
-    ("MODULE:wrong", DIGITS, "features of inputs of shape (1, 8, 8) raised RuntimeError: mat1 and mat2"),
+    ("MODULE:wrong", DIGITS, "features of inputs of shape (1, 8, 8) raised RuntimeError."),
     ("MODULE:none", 'dataset = "MODULE:clients"', "features must be finite numbers; some are not."),
     ("MODULE:none", 'dataset = "MODULE:lazy"', "features must be finite numbers; some are not."),
     ("MODULE:trainable", DIGITS, "model.features has parameters that could be trained: call requires_grad_(False)"),
-    ("MODULE:counting", DIGITS, "model.features has buffers, and would go on to change them: call eval() on it."),
+    (
+        "MODULE:counting",
+        DIGITS,
+        "model.features is in training mode, in which parts keep statistics or draw: call eval() on it.",
+    ),
     ("MODULE:three", DIGITS, "must be a class or a function, not int."),
     ("MODULE:nope", DIGITS, "has no 'nope'"),
     ("nonsense", DIGITS, "model.features = 'nonsense' must be one of oriented-gradients."),

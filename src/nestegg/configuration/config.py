@@ -146,7 +146,8 @@ def load_config(path: Path | str) -> Config:
     config = read_toml(Config, path)
     if config.format not in range(1, NEWEST + 1):
         raise InputError(f"{path}: format = {config.format} must be a whole number from 1 to {NEWEST}.")
-    if config.format >= 2 and "method" not in config.privacy.model_fields_set:
+    # A file of budgets may say how its clients save, and a composition is of spend-as-you-go.
+    if config.format >= 2 and not {"method", "budgets_file", "composition"} & config.privacy.model_fields_set:
         config = changed(config, "privacy", method=default_method([config.privacy, *config.privacy.groups]))
     here = path.parent.resolve()
     if config.privacy.budgets_file is not None:

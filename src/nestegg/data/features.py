@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nestegg.data.datasets import Dataset
-from nestegg.errors import InputError, reason
+from nestegg.errors import InputError
 
 Features = Callable[[Tensor], Tensor]
 _DIRECTIONS, _CELLS = 8, 8  # cells along the shorter side of an image, at most
@@ -83,8 +83,8 @@ def check_features(field: str, features: Any) -> Features:
     if isinstance(features, nn.Module):
         if any(parameter.requires_grad for parameter in features.parameters()):
             raise InputError(f"{field} has parameters that could be trained: call requires_grad_(False) on it.")
-        if features.training and any(True for _ in features.buffers()):
-            raise InputError(f"{field} has buffers, and would go on to change them: call eval() on it.")
+        if any(part.training for part in features.modules()):
+            raise InputError(f"{field} is in training mode, in which parts keep statistics or draw: call eval() on it.")
     return features  # type: ignore[no-any-return]
 
 
@@ -101,7 +101,8 @@ def extracted(features: Features, inputs: Tensor, rows: int = _BLOCK) -> Tensor:
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # code of others may do anything
-        raise InputError(f"features of inputs of shape {tuple(inputs.shape[1:])} raised {reason(error)}.") from error
+        kind = type(error).__name__  # its message may hold somebody's data
+        raise InputError(f"features of inputs of shape {tuple(inputs.shape[1:])} raised {kind}.") from None
     if any(part.ndim < 2 or part.shape[1:] != parts[0].shape[1:] or part.is_complex() for part in parts):
         raise InputError("features must be one vector of real numbers for every input, all of one length.")
     made = torch.cat(parts).float().flatten(1)

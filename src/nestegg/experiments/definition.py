@@ -105,6 +105,7 @@ class Experiment(Section):
         chosen_clip: whether rows appear a second time, at the clip norm of `chosen.toml`.
         tuning: multiples of a row's clip norm among which every column's best is chosen, on validation data.
         holm: whether tests against one rival are corrected for their number.
+        family: rows among which these are some, for that correction; 0 if they are all.
         setting: hyper-parameters of all cells.
         columns: methods, each with what is particular to it.
         rows: each with what is particular to it.
@@ -120,6 +121,7 @@ class Experiment(Section):
     chosen_clip: bool = True
     tuning: list[_Number] = Field(default_factory=list)
     holm: bool = False
+    family: int = 0
     setting: dict[str, Any]
     columns: list[Column] = Field(min_length=1)
     rows: list[Row] = Field(min_length=1)
@@ -174,7 +176,7 @@ class Experiment(Section):
         if name is None:
             return self
         rows = [row for row in self.rows if name in (row.name, self.dataset(row))]
-        return self.model_copy(update={"rows": rows}) if rows else None
+        return self.model_copy(update={"rows": rows, "family": self.family or len(self.rows)}) if rows else None
 
     def with_seeds(self, count: int | None) -> Experiment:
         """The same with so many seeds: the first of its own, and beyond them those that follow; all by default."""

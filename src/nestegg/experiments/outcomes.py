@@ -203,15 +203,16 @@ def outcome_of(name: str, experiment: Experiment, scale: str, store: Store) -> O
         beside = [paired(column.name, other, numbers) for column in experiment.columns for other in column.beside]
         untested = [replace(duel, p=None, tested=False) for duel in beside if duel is not None]
         lines.append(Line(row, numbers, (*(duel for duel in duels if duel is not None), *untested)))
-    return Outcome(name, experiment, scale, tuple(_holm(lines) if experiment.holm else lines))
+    tests = experiment.family or len(experiment.rows)
+    return Outcome(name, experiment, scale, tuple(_holm(lines, tests) if experiment.holm else lines))
 
 
-def _holm(lines: Sequence[Line]) -> list[Line]:
-    """The same with every p corrected for all tests of a method against a rival, by Holm's method."""
+def _holm(lines: Sequence[Line], tests: int) -> list[Line]:
+    """The same with every p corrected for so many tests of a method against a rival, also where some are not run."""
     raw: dict[tuple[str, str], list[float]] = {}
     for duel in (duel for line in lines for duel in line.duels if duel.p is not None):
         raw.setdefault((duel.method, duel.rival), []).append(duel.p or 0.0)
-    held = {pair: dict(zip(ps, holm(ps), strict=True)) for pair, ps in raw.items()}
+    held = {pair: dict(zip(ps, holm(ps, tests), strict=True)) for pair, ps in raw.items()}
 
     def corrected(duel: Duel) -> Duel:
         return duel if duel.p is None else replace(duel, p=held[duel.method, duel.rival][duel.p])
@@ -219,14 +220,14 @@ def _holm(lines: Sequence[Line]) -> list[Line]:
     return [replace(line, duels=tuple(map(corrected, line.duels))) for line in lines]
 
 
-def holm(ps: Sequence[float]) -> list[float]:
-    """Return p-values of several tests, corrected for their number (Holm 1979).
+def holm(ps: Sequence[float], tests: int | None = None) -> list[float]:
+    """Return p-values of several tests, corrected for their number, or that of all of which these are some (Holm 1979).
 
     >>> [round(p, 3) for p in holm([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
     """
     order = np.argsort(ps)
-    steps = np.maximum.accumulate(np.array(ps)[order] * np.arange(len(ps), 0, -1))
+    steps = np.maximum.accumulate(np.array(ps)[order] * (max(tests or 0, len(ps)) - np.arange(len(ps))))
     result = np.empty(len(ps))
     result[order] = np.minimum(steps, 1.0)
     return [float(p) for p in result]

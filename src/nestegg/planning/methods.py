@@ -12,7 +12,7 @@ from nestegg.accounting import Accountant
 from nestegg.checks import positive
 from nestegg.errors import InputError
 from nestegg.planning.accounts import accounting_of, planning_accountants
-from nestegg.planning.budget import Group, at_smallest_budget, check_federation
+from nestegg.planning.budget import Group, at_smallest_budget, check_federation, checked_charges
 from nestegg.planning.consistency import MAX_CLIP_NORM
 from nestegg.planning.curves import Local, Pace, pace_of
 from nestegg.planning.judge import remember
@@ -66,8 +66,7 @@ def plan(
     how = method_of(default_method(group for group in groups if isinstance(group, Group)) if method is None else method)
     spending_rate = how.spending_rate if spending_rate is None else spending_rate
     if accountant is None:
-        sampled = any(charge[0] < 1.0 for group in groups if isinstance(group, Group) for charge in group.already_spent)
-        accountant = "rdp" if sampled else how.accountant_at(spending_rate)
+        accountant = "rdp" if any(map(_was_sampled, groups)) else how.accountant_at(spending_rate)
     parameters = parameters_of(how.written, how.planner) if how.has_parameters and how.planner is not None else {}
     made = planned(
         how,
@@ -83,6 +82,14 @@ def plan(
     if isinstance(accountant, str):  # one that is given may be anybody's
         remember(made)
     return made
+
+
+def _was_sampled(group: Group) -> bool:
+    """Whether a group has been left out of a round before, by chance."""
+    if not isinstance(group, Group):
+        return False  # which is refused
+    charges = checked_charges(f"group {group.name!r}: already_spent", group.already_spent)
+    return any(charge.sampling_rate < 1.0 for charge in charges)
 
 
 def planned(

@@ -148,7 +148,7 @@ class Saver(Protocol):
 
 def default_method(groups: Iterable[Saver]) -> str:
     """Return the method where none is given: spend-as-you-go if anybody says how to save, and else optimal."""
-    saves = any(group.saving_rate is not None or group.transition is not None for group in groups)
+    saves = any((group.saving_rate or 1.0) < 1.0 or (group.transition or 1) > 1 for group in groups)
     return "spend-as-you-go" if saves else "optimal"
 
 

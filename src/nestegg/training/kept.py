@@ -38,7 +38,7 @@ class Kept:
         self._digest = digest
         found = {}
         for line in self._lines():
-            with suppress(ValueError, KeyError, TypeError, RecursionError):
+            with suppress(ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 content = json.loads(line)
                 place, value = (int(content["round"]), int(content["draw"])), float(content["rise"])
                 if content["seal"] == self._seal(place, value):
