@@ -57,3 +57,18 @@ def test_files_keep_what_their_format_means(head: str, privacy: str, method: str
     assert made.method == method
     if method == "optimal":
         assert made.groups[0].noise_multiplier == pytest.approx(plan([PLAIN], 8).groups[0].noise_multiplier, rel=1e-12)
+
+
+def test_a_file_of_budgets_may_say_how_its_clients_save(tmp_path: Path) -> None:
+    (tmp_path / "budgets.csv").write_text("client,epsilon,saving_rate,transition\nada,8,0.5,4\nbob,8,0.5,4\n")
+    (tmp_path / "c.toml").write_text('format = 2\n[training]\nrounds = 8\n[privacy]\nbudgets_file = "budgets.csv"\n')
+    config = load_config(tmp_path / "c.toml")
+    made = make_plan(config, make_participants(config).groups)
+    assert made.method == "spend-as-you-go"
+    assert made.groups[0].sampling_rate[0] == 0.5
+
+
+def test_groups_of_a_plan_can_be_planned_again() -> None:
+    made = plan([PLAIN], 8)
+    again = plan([row.group for row in made.groups], 8)
+    assert again.groups[0].noise_multiplier == made.groups[0].noise_multiplier
