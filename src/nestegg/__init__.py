@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         Mechanics,
         Performance,
         RoundReport,
+        SideStatistics,
         State,
         train,
     )
@@ -64,6 +65,7 @@ __all__ = [
     "Schedule",
     "Setting",
     "Shaped",
+    "SideStatistics",
     "Source",
     "SpendAsYouGo",
     "State",
@@ -97,7 +99,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "runs": ("run",),
     "training": (
         *("AdaptiveClipping", "Evaluation", "Federation", "LocalTraining", "Mechanics", "Performance"),
-        *("RoundReport", "State", "train"),
+        *("RoundReport", "SideStatistics", "State", "train"),
     ),
     "training.featured": ("with_features",),
     "training.influence": ("Influence", "measure_influence"),

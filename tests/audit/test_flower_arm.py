@@ -123,8 +123,8 @@ def counted_twice(patch: Patch) -> None:
 def halved_share(patch: Patch) -> None:
     real = PrivacyMod._protected
 
-    def protected(self: PrivacyMod, update: Any, layout: Any, order: Order, context: Context) -> Any:
-        return real(self, update, layout, order.model_copy(update={"noise_std": order.noise_std / 2}), context)
+    def protected(self: PrivacyMod, update: Any, held: Any, layout: Any, order: Order, context: Context) -> Any:
+        return real(self, update, held, layout, order.model_copy(update={"noise_std": order.noise_std / 2}), context)
 
     patch.setattr(PrivacyMod, "_protected", protected)
 

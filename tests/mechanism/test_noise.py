@@ -13,7 +13,7 @@ from scipy import stats
 from torch import nn
 
 from nestegg import Budget, Group, InputError, plan
-from nestegg.mechanism import Layout, clipped, clipped_sum, share_std
+from nestegg.mechanism import Layout, block_sum, clipped, clipped_sum, share_std
 from nestegg.mechanism.randomness import Randomness
 from nestegg.models import make_model
 from nestegg.training import Federation, LocalTraining, Mechanics
@@ -163,7 +163,7 @@ def test_per_layer_clipping_clips_each_layer_to_its_part() -> None:
 
 def test_broken_updates_count_as_zero() -> None:
     updates = torch.tensor([[np.nan, 1.0], [np.inf, 0.0], [0.0, 0.0], [3.0, 4.0]])
-    total, bits, broken = clipped_sum(updates, np.ones(4))
+    total, bits, broken = block_sum(*clipped_sum(updates, np.ones(4)), np.ones(4))
     assert (bits, broken) == (1 - 4 / 2, 2)  # only the zero is below its norm
     assert total.tolist() == pytest.approx([0.6, 0.8], rel=1e-5)
 

@@ -47,13 +47,16 @@ def crafted_arm(claims: Claims, performance: Performance, groups: Sequence[int],
 def below_the_norm(claims: Claims, performance: Performance, groups: Sequence[int], layers: int) -> Iterator[Finding]:
     """Attack with updates of at most half the clip norm: they must count as they are, neither cut nor stretched."""
     rates = np.array(claims.local.rates(claims.plan.rounds))
-    gradients = {members(claims, group)[0]: float((claims.norms[group] / rates).min()) / 4.0 for group in groups}
+    gradients = {
+        members(claims, group)[0]: claims.rest * float((claims.norms[group] / rates).min()) / 4.0 for group in groups
+    }
     made = crafted(claims, performance, gradients, layers=layers)
     for group, (client, gradient) in zip(groups, gradients.items(), strict=True):
         one, off = Attacked(CRAFTED, claims, made.watched, (client,), (group,)), 0.0
         for t in some_rounds(claims):
             length = one.length(one.watched.contribution(one.state(t), [client]))
-            right = gradient * rates[t] * np.sqrt(made.layers)
+            bit = np.sqrt(claims.side.clip_share) * claims.norm(group, t, one.state(t).clip_norm)
+            right = float(np.hypot(gradient * rates[t] * np.sqrt(made.layers), bit))
             lost = TRUNCATED * one.watched.clipping.step  # of a round with much noise, more than single precision takes
             off = max(off, (abs(length - right) - lost) / right)
         says = f"an update shorter than the clip norm counts as {1.0 + off:.6f} of itself at worst; 1 is right"

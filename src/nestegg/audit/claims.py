@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from nestegg.accounting import Array
 from nestegg.planning import Plan
-from nestegg.training import LocalTraining, Mechanics
+from nestegg.training import LocalTraining, Mechanics, SideStatistics
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,54 @@ class Claims:
         stated = self.mechanics.adaptive.bit_noise
         return max(float(self.expected[t]) / 20.0, total) if stated is None else stated
 
+    @property
+    def side(self) -> SideStatistics:
+        """What clients say besides their updates."""
+        return self.mechanics.side if self.plan.is_private else SideStatistics()
+
+    @property
+    def learns_clip_norm(self) -> bool:
+        """Whether the clip norm is learnt, by the method or from a side statistic."""
+        return self.plan.about.learns_clip_norm or self.side.clip_share > 0.0
+
+    @property
+    def rest(self) -> float:
+        """The part of a clip norm that updates have."""
+        return float(np.sqrt(1.0 - self.side.clip_share - self.side.curve_share))
+
     def std(self, t: int, clip_norm: float) -> float:
         """Total noise of a round, before it is divided: c σ^t, c being learnt or the plan's own."""
-        c = clip_norm if self.plan.about.learns_clip_norm else self.plan.clip_norm
+        c = clip_norm if self.learns_clip_norm else self.plan.clip_norm
         return float(c * self.units[t] * self.noise_of_updates(t) * self.spare)
 
     def norm(self, group: int, t: int, clip_norm: float) -> float:
         """A client's clip norm in a round, in the unit of updates."""
-        return float(clip_norm * self.units[t] if self.plan.about.learns_clip_norm else self.norms[group, t])
+        if self.plan.about.learns_clip_norm:
+            return float(clip_norm * self.units[t])
+        return float(self.norms[group, t] * (clip_norm / self.plan.clip_norm if self.learns_clip_norm else 1.0))
+
+    def side_sums(self, said: Mapping[str, float], t: int, clip_norm: float) -> Array:
+        """The noisy sums of side statistics, as what is released of them tells: (statistics,), in the unit of updates.
+
+        A statistic of s from −1 to 1 is the coordinate √f c_n s, and a mean is divided by Σ q_n c_n √f.
+        """
+        side, heard = self.side, []
+        if side.clip_share:
+            heard.append((2.0 * said["below"] - 1.0, side.clip_share))
+        if side.curve_share:
+            heard.append((said["accuracy"] / 50.0 - 1.0, side.curve_share / 2.0))
+            heard.append((1.0 - 2.0 * said["loss"] / side.largest_loss, side.curve_share / 2.0))
+        return np.array([mean * self._weight(t, clip_norm) * np.sqrt(share) for mean, share in heard])
+
+    def side_stds(self, t: int, clip_norm: float) -> dict[str, float]:
+        """Noise of what is released of side statistics, by the name it has there."""
+        side, noise = self.side, self.std(t, clip_norm) / self._weight(t, clip_norm)
+        stds = {"below_std": noise / np.sqrt(side.clip_share) / 2.0} if side.clip_share else {}
+        if side.curve_share:
+            each = noise / np.sqrt(side.curve_share / 2.0)
+            stds |= {"accuracy_std": 50.0 * each, "loss_std": side.largest_loss / 2.0 * each}
+        return stds
+
+    def _weight(self, t: int, clip_norm: float) -> float:
+        norms = np.array([self.norm(group, t, clip_norm) for group in range(len(self.sizes))])
+        return float((self.sizes * self.rates[:, t] * norms).sum())

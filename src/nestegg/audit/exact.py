@@ -72,6 +72,7 @@ def exact_attacks(one: Attacked) -> Iterator[Finding]:
 
 def _lengths(one: Attacked, contributions: dict[int, list[Tensor]]) -> Iterator[Finding]:
     """A client moves the sum by its clip norm at most; by all of it, if its update is longer."""
+    whole = math.sqrt(1.0 - one.claims.side.curve_share)  # a loud canary holds nothing back to measure on
     for group in sorted(set(one.owner)):
         shares, reached = [], []
         for t, alone in contributions.items():
@@ -80,12 +81,12 @@ def _lengths(one: Attacked, contributions: dict[int, list[Tensor]]) -> Iterator[
                 if owner == group:
                     norm, length = one.claims.norm(group, t, one.state(t).clip_norm), one.length(points)
                     shares.append(length / norm)
-                    reached.append((length + TRUNCATED * one.watched.clipping.step) / norm)
+                    reached.append((length + TRUNCATED * one.watched.clipping.step) / (norm * whole))
         name, most, least = one.claims.plan.groups[group].group.name, max(shares), min(shares)
         says = f"a client moves the sum by {most:.6f} of its clip norm; at most 1 is claimed"
         yield Finding(one.arm, "sensitivity", says, name, refutes=not most <= 1.0, trials=len(shares))
         if one.is_loud:
-            says = f"an update beyond the clip norm counts as {least:.6f} of it; 1 is claimed"
+            says = f"an update beyond the clip norm counts as {least / whole:.6f} of it; 1 is claimed"
             yield Finding(one.arm, "clip norm", says, name, refutes=not min(reached) >= REACHED, trials=len(shares))
 
 

@@ -70,6 +70,7 @@ class _Round:
         drawn: who was asked.
         counted: whose replies arrived.
         gone: who had withdrawn.
+        clip_norm: of the round, before its unit.
     """
 
     run: int
@@ -80,6 +81,7 @@ class _Round:
     drawn: NDArray[np.bool_]
     counted: NDArray[np.bool_]
     gone: tuple[int, ...]
+    clip_norm: float
 
     @property
     def attack(self) -> str:
@@ -99,19 +101,19 @@ def _once(stage: Stage, go_on: GoOn, *, number: int, leaving: bool = False) -> l
     nodes, rounds, claims = Nodes(stage), list[_Round](), stage.claims
     everybody = np.arange(len(stage.owner))
     leavers = tuple(everybody[1::2][:_WITHDRAWING].tolist()) if leaving else ()
-    before = np.zeros(0)
+    before, norm = np.zeros(0), claims.plan.clip_norm
 
-    def watch(ledger: Path, done: int, model: Array) -> bool:
-        nonlocal before
+    def watch(ledger: Path, done: int, model: Array, following: float) -> bool:
+        nonlocal before, norm
         if done:
             t = done - 1
-            change = (model - before) * claims.expected[t] / claims.std(t, claims.plan.clip_norm)
+            change = (model - before) * claims.expected[t] / claims.std(t, norm)
             drawn, counted = (np.isin(everybody, list(those)) for those in (nodes.drawn, nodes.counted))
             gone = leavers if t else ()
-            rounds.append(_Round(number, t, nodes.kind, *stage.parts(change), drawn, counted, gone))
+            rounds.append(_Round(number, t, nodes.kind, *stage.parts(change), drawn, counted, gone, norm))
         if leavers and done == 1:
             withdraw(stage, ledger, leavers)
-        before, nodes.kind = model, ALL_REPLY if leaving else _KINDS[done % len(_KINDS)]
+        before, norm, nodes.kind = model, following, ALL_REPLY if leaving else _KINDS[done % len(_KINDS)]
         nodes.drawn.clear()
         nodes.counted.clear()
         return done < len(_KINDS) or go_on(done)
@@ -154,7 +156,12 @@ def _of_group(stage: Stage, group: int, rounds: Sequence[_Round]) -> Iterator[Fi
     whose = [(one, number) for one in rounds for number, client in own if one.counted[client]]
     if whose:
         along = np.array([[one.along[number]] for one, number in whose])
-        signal = np.array([[claims.norms[group, one.t] / claims.std(one.t, claims.plan.clip_norm)] for one, _ in whose])
+        signal = np.array(
+            [
+                [claims.rest * claims.norm(group, one.t, one.clip_norm) / claims.std(one.t, one.clip_norm)]
+                for one, _ in whose
+            ]
+        )
         trials = _trials(np.full(len(whose), group), along, signal, np.ones(along.shape))
         yield replace(statistics.signal(FLOWER, trials, group), group=claims.plan.groups[group].group.name)
 

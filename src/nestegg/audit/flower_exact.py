@@ -92,6 +92,7 @@ class _Sent:
 
     def _lengths(self) -> Iterator[Finding]:
         """What leaves a client, less its noise, is as long as its clip norm at most; all of that if it is louder."""
+        whole = math.sqrt(1.0 - self.claims.side.curve_share)  # canaries measure nothing
         for group in sorted(set(self.owner)):
             own = [client for client, owner in zip(self.canaries, self.owner, strict=True) if owner == group]
             shares, reached = [], []
@@ -100,11 +101,11 @@ class _Sent:
                 for client in own:
                     length = math.sqrt(math.fsum(np.square(self._clipped(t, client)).tolist())) * step
                     shares.append(length / norm)
-                    reached.append((length + TRUNCATED * step) / norm)
+                    reached.append((length + TRUNCATED * step) / (norm * whole))
             name, most, least = self.claims.plan.groups[group].group.name, max(shares), min(shares)
             says = f"a client sends at most {most:.6f} of its clip norm, beside its noise; at most 1 is claimed"
             yield Finding(FLOWER, "sensitivity", says, name, refutes=not most <= 1.0, trials=len(shares))
-            says = f"an update beyond the clip norm is sent as {least:.6f} of it; 1 is claimed"
+            says = f"an update beyond the clip norm is sent as {least / whole:.6f} of it; 1 is claimed"
             yield Finding(FLOWER, "clip norm", says, name, refutes=not min(reached) >= REACHED, trials=len(shares))
 
     def _shares(self) -> Iterator[Finding]:

@@ -67,7 +67,7 @@ class Stage:
     def sharing(self) -> Sharing:
         """The mechanics of the claims, as Flower calls them."""
         mechanics = self.claims.mechanics
-        return Sharing(mechanics.clipping, mechanics.colluders, self.claims.units.tolist())
+        return Sharing(mechanics.clipping, mechanics.colluders, self.claims.units.tolist(), mechanics.side)
 
     @cached_property
     def terms(self) -> Terms:
@@ -105,7 +105,7 @@ class Stage:
 
     def parts(self, vector: Array) -> tuple[Array, Array]:
         """Return a vector along the canaries' directions, and where nobody has one."""
-        parts = vector.reshape(self.layers, -1)
+        parts = vector[: self.layers * (len(self.canaries) + QUIET)].reshape(self.layers, -1)
         along = parts[:, : len(self.canaries)].sum(axis=0) / math.sqrt(self.layers)
         return along, parts[:, len(self.canaries) :].ravel()
 
@@ -171,13 +171,13 @@ class _Enough(Exception):  # noqa: N818, nothing went wrong
     """Ends a run that has told enough."""
 
 
-def perform(stage: Stage, nodes: Nodes, watch: Callable[[Path, int, Array], bool]) -> None:
+def perform(stage: Stage, nodes: Nodes, watch: Callable[[Path, int, Array, float], bool]) -> None:
     """Carry the plan out, round by round.
 
     Args:
         stage: who is who.
         nodes: the clients.
-        watch: told the ledger's file, the rounds that are done, and the model; whether to go on.
+        watch: told the ledger's file, the rounds that are done, the model and the next clip norm; whether to go on.
     """
     with tempfile.TemporaryDirectory(prefix="nestegg-audit-") as place, silence():
         folder = Path(place) / "run"
@@ -185,7 +185,7 @@ def perform(stage: Stage, nodes: Nodes, watch: Callable[[Path, int, Array], bool
 
         def told(round_: int, arrays: ArrayRecord) -> None:
             vector = np.concatenate([array.numpy().ravel() for array in arrays.values()]).astype(np.float64)
-            if not watch(folder / "private" / "ledger.db", round_, vector):
+            if not watch(folder / "private" / "ledger.db", round_, vector, strategy.clip_norm):
                 raise _Enough
 
         strategy = PlannedStrategy(

@@ -16,6 +16,7 @@ import numpy as np
 
 from nestegg.audit.claims import Claims
 from nestegg.audit.findings import Finding
+from nestegg.audit.subjects import plain_values
 from nestegg.configuration.config import load_config
 from nestegg.configuration.description import CONFIG, Description, read_record
 from nestegg.errors import InputError, VerificationError
@@ -24,7 +25,7 @@ from nestegg.planning import Plan, load_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.private import NAME as PRIVATE
 from nestegg.runs.soundness import ARITHMETIC
-from nestegg.training import AdaptiveClipping, LocalTraining, Mechanics, kernel
+from nestegg.training import AdaptiveClipping, LocalTraining, Mechanics, SideStatistics, kernel
 
 RUN = "run"
 _WORDS = b"follows from the seed"  # of the note that such a run is not for release; no finding says it
@@ -35,7 +36,9 @@ _FILES = re.compile(
     r"|\.[^/]+\.\d+"  # being written, or torn by a crash
 )
 _SIMULATED = re.compile(r"simulation-only-labels\.(png|svg)")
-_LINE = {"round", "accuracy", "loss", "metrics", "epsilon_spent", "clip_norm", "noise_std", "learning_rate", "note"}
+_LINE = {
+    "round", "accuracy", "loss", "metrics", "epsilon_spent", "clip_norm", "noise_std", "learning_rate", "side", "note",
+}  # fmt: skip
 _SUMMARY = {
     "method", "composition", "accountant", "colluders", "dataset", "model", "engine", "engine_reason",
     "instruction_set", "seed", "rounds", "stopped", "final_accuracy", "final_loss", "final_metrics", "run", "groups",
@@ -210,14 +213,16 @@ class _Run:
         """What a plan promises, in the unit of this run."""
         if (self.path / CONFIG).is_file():
             config = load_config(self.path / CONFIG)
-            unit = config.privacy.clip_unit
+            unit, side = config.privacy.clip_unit, SideStatistics(**config.privacy.side.model_dump())
             local = LocalTraining(learning_rate=config.training.learning_rate, schedule=config.training.schedule)
         else:
             values = read_record(self.path).values
             unit = values.get("mechanics.clip_unit", Mechanics().clip_unit)
+            side = SideStatistics(**plain_values(SideStatistics, values, "mechanics.side"))
             local = LocalTraining(learning_rate=1.0, schedule=values["rates"])
         adaptive = AdaptiveClipping(**self.about.adaptive)
-        return Claims(plan, Mechanics(clip_unit=unit, colluders=self.about.colluders, adaptive=adaptive), local)
+        mechanics = Mechanics(clip_unit=unit, colluders=self.about.colluders, adaptive=adaptive, side=side)
+        return Claims(plan, mechanics, local)
 
 
 def _agree(line: dict[str, Any], claims: Claims) -> bool:
@@ -229,9 +234,13 @@ def _agree(line: dict[str, Any], claims: Claims) -> bool:
     pairs.append((line.get("learning_rate"), claims.local.rates(plan.rounds)[t]))
     if plan.is_private:
         norm = line.get("clip_norm") or 0.0
-        learnt = plan.about.learns_clip_norm and t > 0
+        learnt = claims.learns_clip_norm and t > 0
         pairs.append((norm, norm if learnt else plan.clip_norm * claims.units[t]))
         pairs.append((line.get("noise_std"), claims.std(t, norm / claims.units[t]) / claims.expected[t]))
+        stds, said = claims.side_stds(t, norm / claims.units[t]), line.get("side", {})
+        if set(said) != {*stds, *(name.removesuffix("_std") for name in stds)}:
+            return False
+        pairs += [(said[name], std) for name, std in stds.items()]
     return all(np.isclose(np.inf if said is None else said, real, rtol=1e-9, atol=0.0) for said, real in pairs)
 
 

@@ -115,7 +115,7 @@ def _check_rounding(one: Attacked) -> None:
     claims, model = one.claims, one.state(0).model
     stds = [claims.std(t, claims.plan.clip_norm) / claims.expected[t] for t in range(claims.plan.rounds)]
     spacing = float(model.abs().max()) * torch.finfo(model.dtype).eps
-    if not claims.plan.about.learns_clip_norm and spacing > _COARSE * min(stds):
+    if not claims.learns_clip_norm and spacing > _COARSE * min(stds):
         raise InputError(f"its weights are {spacing:.0e} apart, too coarse beside noise of {min(stds):.0e}.")
 
 
@@ -134,7 +134,7 @@ def _views(one: Attacked, clients: Clients, t: int, batch: int, noise: Noise) ->
         after = one.watched.round(state, absent)
         drawn = np.isin(clients, np.array(one.watched.drawn, np.int64))
         added = torch.from_numpy(drawn.astype(np.float64)) * float(number % 2 == 0)
-        rest = (released(claims, state, after).double() * float(claims.expected[t]) - added @ alone) / std
+        rest = (released(claims, state, after, one.watched.said) * float(claims.expected[t]) - added @ alone) / std
         seen.append((directions @ rest + added * lengths / std).numpy())
         was_drawn.append(drawn.astype(np.float64))
         quiet.append(rest.numpy()[some])

@@ -57,24 +57,38 @@ def _plain_round(one: Attacked, state: State, drawn: Sequence[int], absent: Coll
     claims, federation, t = one.claims, one.watched.federation, state.round
     std, clients = claims.std(t, state.clip_norm), claims.plan.clients
     step = 2.0 ** (math.floor(math.log2(std)) - 22)
-    total, bits = np.zeros(federation.layout.size), 0.0
+    size, further = federation.layout.size, len(claims.side.shares)
+    total, bits = np.zeros(size + further), 0.0
     for client in drawn:
         if client in absent or client not in (*one.canaries, *one.failing):
             continue
         (update,) = federation.engine.train_block(state.model, [client], t + 1, federation.rates[t])
         norm = claims.norm(int(claims.owner[client]), t, state.clip_norm)
-        total += _points(update.double().numpy(), norm, one, step)
-        bits += 0.5 if float(torch.linalg.vector_norm(update.double())) <= norm else -0.5
+        total[:size] += _points(update.double().numpy(), norm * claims.rest, one, step)
+        is_below = float(torch.linalg.vector_norm(update.double())) <= norm * claims.rest
+        bits += 0.5 if is_below else -0.5
+        if claims.side.clip_share and bool(torch.isfinite(update).all()):  # canaries hold nothing back for a curve
+            sign = 1.0 if is_below else -1.0
+            total[size] += math.trunc(sign * norm * math.sqrt(claims.side.clip_share) * (1.0 - 1e-6) / step)
     total += plain_noise(std, step, clients, len(total), federation.randomness.stream(Purpose.NOISE, t + 1))
-    mean = torch.from_numpy(total * step / claims.expected[t]).to(state.model.dtype)
+    mean = torch.from_numpy(total[:size] * step / claims.expected[t]).to(state.model.dtype)
     if not claims.plan.about.learns_clip_norm:
-        return replace(state, round=t + 1, model=state.model + mean)
+        norm = _learnt(one, state, total[size] * step) if claims.side.clip_share else state.clip_norm
+        return replace(state, round=t + 1, model=state.model + mean, clip_norm=norm)
     server, spread = claims.mechanics.adaptive, claims.noise_of_bits(t)
     step = min(2.0 ** (math.floor(math.log2(spread)) - 22), 0.5)
     bits += step * plain_noise(spread, step, 1, 1, federation.randomness.stream(Purpose.BITS, t + 1))[0]
     norm = state.clip_norm * math.exp(server.step * (server.quantile - 0.5 - bits / claims.expected[t]))
     velocity = server.server_momentum * state.velocity + mean
     return State(t + 1, state.model + server.server_rate * velocity, norm, velocity)
+
+
+def _learnt(one: Attacked, state: State, total: float) -> float:
+    """The next clip norm, from the noisy sum of bits ±√f c_n: a mean over clients, weighted by q_n c_n."""
+    claims, t, side = one.claims, state.round, one.claims.side
+    norms = [claims.norm(group, t, state.clip_norm) for group in range(len(claims.sizes))]
+    weight = math.fsum(claims.sizes * claims.rates[:, t] * norms) * math.sqrt(side.clip_share)
+    return state.clip_norm * math.exp(side.step * (side.quantile - 0.5 - total / weight / 2.0))
 
 
 def _points(update: Array, norm: float, one: Attacked, step: float) -> Array:

@@ -15,7 +15,7 @@ from nestegg.errors import InputError
 from nestegg.planning import Budget, Group, Plan, load_plan, plan
 from nestegg.runs import RunFolder, Simulation
 from nestegg.runs.configured import new_simulation
-from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics
+from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, SideStatistics
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,17 +65,19 @@ def _of_run(folder: Path) -> Subject:
             return Subject(made, folder.name, folder, f"it cannot be made again: {error}")
     values = read_record(folder).values
     mechanics = Mechanics(
-        **_given(Mechanics, values, "mechanics"), adaptive=AdaptiveClipping(**_given(AdaptiveClipping, about.adaptive))
+        **plain_values(Mechanics, values, "mechanics"),
+        adaptive=AdaptiveClipping(**plain_values(AdaptiveClipping, about.adaptive)),
+        side=SideStatistics(**plain_values(SideStatistics, values, "mechanics.side")),
     )
-    claims = Claims(made, mechanics, LocalTraining(**_given(LocalTraining, values, "local")))
+    claims = Claims(made, mechanics, LocalTraining(**plain_values(LocalTraining, values, "local")))
     return Subject(
         claims, folder.name, folder, "it is a run from Python: nestegg.audit.audit(federation) attacks its model"
     )
 
 
-def _given(kind: type[Any], values: Any, prefix: str = "") -> dict[str, Any]:
-    """The plain values that a run's record has for the fields of a dataclass; what is a function is left out."""
-    functions = ("loss", "optimizer", "randomness", "adaptive")
+def plain_values(kind: type[Any], values: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the plain values that a run's record has for the fields of a dataclass; what is a function is left out."""
+    functions = ("loss", "optimizer", "randomness", "adaptive", "side")
     found = {one.name: values.get(f"{prefix}.{one.name}" if prefix else one.name) for one in fields(kind)}
     if prefix == "local" and "." in str(found["schedule"]):
         del found["schedule"]  # a function of the user's: learning rates are then those by default

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -27,7 +28,7 @@ class Pass(NamedTuple):
         signal: what its whole update would add to that.
         drawn: whether it was drawn.
         quiet: what is seen where nobody has a direction, in units of the round's noise.
-        bits: what the sum of bits is off by, in units of its noise: one column, or none where no clip norm is learnt.
+        bits: what sums of bits and of other side statistics are off by, in units of their noise: a column each.
     """
 
     seen: Array
@@ -141,11 +142,14 @@ def chosen(claims: Claims, groups: Sequence[int], most: int = CANARIES) -> NDArr
     return np.concatenate([starts[g] + np.unique(np.linspace(0, sizes[g] - 1, each).astype(np.int64)) for g in groups])
 
 
-def released(claims: Claims, before: State, after: State) -> Tensor:
-    """Return the mean update of a round as the released models tell it."""
+def released(claims: Claims, before: State, after: State, said: Mapping[str, float]) -> Tensor:
+    """Return the mean update of a round as the released models tell it, and the side statistics as its last entries."""
     if claims.plan.about.learns_clip_norm:  # the server's momentum is released too
-        return after.velocity - claims.mechanics.adaptive.server_momentum * before.velocity
-    return after.model - before.model
+        mean = after.velocity - claims.mechanics.adaptive.server_momentum * before.velocity
+    else:
+        mean = after.model - before.model
+    sums = claims.side_sums(said, before.round, before.clip_norm) / claims.expected[before.round]
+    return torch.cat([mean.double(), torch.from_numpy(sums)])
 
 
 def _pass(claims: Claims, one: Crafted, clients: NDArray[np.int64], absent: Collection[int] = ()) -> Pass:
@@ -155,19 +159,21 @@ def _pass(claims: Claims, one: Crafted, clients: NDArray[np.int64], absent: Coll
     for t in range(claims.plan.rounds):
         after = one.watched.round(before, absent)
         std = claims.std(t, before.clip_norm)
-        view = one.seen(released(claims, before, after)) * claims.expected[t] / std
+        view = one.seen(released(claims, before, after, one.watched.said)) * claims.expected[t] / std
         norms = np.array([claims.norm(group, t, before.clip_norm) for group in range(len(claims.sizes))])
         is_drawn = np.isin(clients, np.array(one.watched.drawn, np.int64))
         bits = _bits(claims, one, before, after)
-        rows.append((view[: len(clients)], norms[owner] / std, is_drawn, view[-QUIET:], bits))
+        rows.append((view[: len(clients)], claims.rest * norms[owner] / std, is_drawn, view[-QUIET:], bits))
         before = after
     return Pass(*(np.stack(part) for part in zip(*rows, strict=True)))
 
 
 def _bits(claims: Claims, one: Crafted, before: State, after: State) -> Array:
-    """What a learnt clip norm tells of the sum of bits, less that sum, in units of its noise."""
+    """What is released of bits and side statistics, less what they add up to, in units of their noise."""
     if not claims.plan.about.learns_clip_norm:
-        return np.zeros(0)
+        sums = claims.side_sums(one.watched.said, before.round, before.clip_norm)
+        exact = one.watched.total[one.watched.federation.layout.size :].numpy() * one.watched.clipping.step
+        return np.asarray((sums - exact) / claims.std(before.round, before.clip_norm))
     controller, expected = claims.mechanics.adaptive, claims.expected[before.round]
     share = controller.quantile - np.log(after.clip_norm / before.clip_norm) / controller.step
     off = (share - 0.5) * expected - one.watched.bits

@@ -25,6 +25,7 @@ class Watched:
         clipping: by which it was clipped.
         total: the exact sum of what clients contributed to it, in steps of the lattice.
         bits: the sum of their bits.
+        said: what the round released of side statistics.
     """
 
     def __init__(self, federation: Federation) -> None:
@@ -34,14 +35,18 @@ class Watched:
         self.drawn: list[int] = []
         self.clipping = Clipping(np.zeros(0), None, 0.0)
         self.total, self.bits = torch.zeros(0), 0.0
+        self.said: dict[str, float] = {}
         setattr(federation, "cohort", self._cohort)  # noqa: B010, mypy allows no method to be assigned
         setattr(federation.workers, "sums", self._watched_sums)  # noqa: B010
 
     def round(self, state: State, absent: Collection[int] = (), *, cohort: Sequence[int] | None = None) -> State:
         """Return the state after one round, of those who are drawn or of a cohort that is asked for."""
         self._asked = cohort
-        self.total, self.bits = torch.zeros(self.federation.layout.size, dtype=torch.float64), 0.0
-        return self.federation.round(state, absent)[0]
+        size = self.federation.layout.size + len(self.federation.side.shares)
+        self.total, self.bits = torch.zeros(size, dtype=torch.float64), 0.0
+        after, report = self.federation.round(state, absent)
+        self.said = report.side
+        return after
 
     def contribution(self, state: State, cohort: Sequence[int]) -> Tensor:
         """Return what some clients together contribute to a round, in steps of its lattice."""

@@ -49,6 +49,7 @@ def plan(
     with Console(stderr=True, quiet=as_json).status("Planning …") as status, watching_index(status.update):
         made = _judged(_planned(config), status)
         _check_adaptive(config, made)
+        side = _side(config, made)
         asked = RIVALS if compare else ()
         rivals = {name: _judged(make_plan(with_method(config, name)), status) for name in asked}
         drawn = rivals or {"idp-fedavg": make_plan(with_method(config, "idp-fedavg"))} if chart is not None else {}
@@ -68,6 +69,8 @@ def plan(
         tables.show_comparison(console, made, rivals, pace_of_config(config))
     else:
         tables.show(console, made, colluders)
+        if side:
+            console.print(side, highlight=False, markup=False, soft_wrap=True)
     if out is not None:
         console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
     if chart is not None:
@@ -119,6 +122,19 @@ def _judged(made: Plan, status: Status) -> Plan:
         status.update(f"Judging {made.title} by privacy loss distributions, {place} …")
 
     return judged(made, tell)
+
+
+def _side(config: Config, made: Plan) -> str:
+    """What side statistics cost; refused as a run does."""
+    from nestegg.configuration.config import Side
+
+    if config.privacy.side == Side() or not made.is_private:
+        return ""
+    from nestegg.training import Mechanics, SideStatistics  # torch is slow to import; other plans do without it
+
+    side = SideStatistics(**config.privacy.side.model_dump())
+    Mechanics(side=side).check(made)
+    return side.cost(made)
 
 
 def _check_adaptive(config: Config, made: Plan) -> None:

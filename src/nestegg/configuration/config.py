@@ -84,6 +84,17 @@ class Adaptive(Section):
     server_momentum: float = 0.0
 
 
+class Side(Section):
+    """What clients say besides their updates; shares are of the square of their clip norms."""
+
+    clip_share: float = 0.0  # whether updates lie below their norms: the clip norm is learnt from it
+    quantile: float = 0.5
+    step: float = 0.5
+    curve_share: float = 0.0  # loss and right answers on samples that clients hold back
+    held_back: float = 0.1
+    largest_loss: float = 5.0
+
+
 class Privacy(Section):
     """Budgets, and the method that spends them."""
 
@@ -105,6 +116,7 @@ class Privacy(Section):
     budgets_file: str | None = None
     budget_levels: int = 32
     adaptive: Adaptive = Adaptive()
+    side: Side = Side()
     planner: dict[str, Any] = Field(default_factory=dict)  # the planner's own parameters
     memory: float = 2.0
     influence: str | list[float] | None = None
@@ -228,6 +240,7 @@ def to_toml(config: Config) -> dict[str, Any]:
     content = config.model_dump(exclude_none=True)
     privacy = content["privacy"]
     unread = {*unread_keys(config.privacy.method), *(PLANNER_KEYS if privacy["planner"] else ("planner",))}
+    unread |= {"side"} if config.privacy.side == Side() else set()
     content["privacy"] = {key: value for key, value in privacy.items() if key not in unread}
     if is_own(config.federation.dataset):  # where these may mean nothing, and are then refused
         for key in {*DIVIDING} - config.federation.model_fields_set:

@@ -24,8 +24,9 @@ _POINT = np.dtype("<i4")  # a lattice point as it travels
 class NoisySum:
     """Replies of a round, added up as they come."""
 
-    def __init__(self, terms: Terms, round_: int, size: int) -> None:
-        self._terms, self._round, self._lattice = terms, round_, terms.lattice(round_)
+    def __init__(self, terms: Terms, round_: int, size: int, learnt: float = 0.0) -> None:
+        self._terms, self._round, self._lattice = terms, round_, terms.lattice(round_, learnt)
+        self._std = terms.noise_std(round_, learnt)
         self._sum = np.zeros(size, np.int64)  # in steps of the lattice: exact, in whatever order replies come
         self._counted: set[int] = set()
 
@@ -47,14 +48,14 @@ class NoisySum:
             raise InputError("it refused, failed or was lost.")
         points = self._read(reply)
         length = float(np.linalg.norm(points.astype(np.float64))) * self._lattice.step
-        if not length <= order.clip_norm + order.noise_std * (np.sqrt(len(points)) + _FAR):
+        if not length <= order.whole_norm + order.noise_std * (np.sqrt(len(points)) + _FAR):
             raise InputError("its update is longer than clipping and noise can make it.")
         self._sum += points
         self._counted.add(client)
 
     def finish(self, randomness: Randomness) -> Tensor:
         """The sum, with the shares that are missing: of those not sampled, lost, refused or too late."""
-        std, clients, size = self._terms.noise_std(self._round), self._terms.plan.clients, len(self._sum)
+        std, clients, size = self._std, self._terms.plan.clients, len(self._sum)
         missing = clients - len(self._counted)
         if randomness.reproducible:  # the noise of all is that of the simulator: what clients have added is taken out
             for client in self._counted:

@@ -108,7 +108,11 @@ class Guard:
             InputError: the order differs from the terms of its run, comes again or too late, or is too dear.
         """
         terms, group = self._agreed(order.run)
-        if order.terms != terms.digest or order.group != group or order != terms.order(group, order.round):
+        if (
+            order.terms != terms.digest
+            or order.group != group
+            or order != terms.order(group, order.round, order.learnt_norm)
+        ):
             raise InputError(f"round {order.round} of run {order.run!r} is not what was agreed on.")
         with self._ledger() as ledger:
             books = ledger.books(order.run)

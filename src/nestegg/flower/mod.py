@@ -26,7 +26,9 @@ from nestegg.flower.guard import Guard, OwnAccount
 from nestegg.flower.terms import Order
 from nestegg.mechanism import Lattice, clipped
 from nestegg.mechanism.randomness import Purpose, Randomness
+from nestegg.mechanism.side import side_points
 from nestegg.planning import Budget
+from nestegg.training.side import statistics_of
 
 PARTITION = "partition-id"
 
@@ -100,7 +102,7 @@ class PrivacyMod:
         if reply.has_error():
             raise RuntimeError(f"it replied with error {reply.error.code}: {reply.error.reason}")
         update = layout.flatten(wire.single_arrays(reply.content)).sub_(before)
-        points = self._protected(update, layout, order, context)
+        points = self._protected(update, wire.held_back(reply.content), layout, order, context)
         content = RecordDict({wire.UPDATE: ArrayRecord({wire.UPDATE: Array(points)})})
         return Message(content, reply_to=message)
 
@@ -108,14 +110,18 @@ class PrivacyMod:
         """Pay for a round from the client's own account, or refuse it."""
         Guard(self._account(context)).admit(order)
 
-    def _protected(self, update: Tensor, layout: ArrayLayout, order: Order, context: Context) -> NDArray[np.int32]:
+    def _protected(
+        self, update: Tensor, held: tuple[float, float], layout: ArrayLayout, order: Order, context: Context
+    ) -> NDArray[np.int32]:
         """Clip an update and add this client's share of noise: what leaves are points of the round's lattice."""
         layers = layout.layers if order.clipping == "per-layer" else None
         points, length = clipped(update, order.clip_norm, layers, order.step)
         if not math.isfinite(length):
             raise InputError("the update is not finite.")
-        noise = Lattice(order.step).noise(order.noise_std, 1, len(points), self._noise(context, order.round))
-        return (points.numpy() + noise).astype(np.int32)  # at most 2^27 steps each, by the lattice's definition
+        values = statistics_of(order.statistics, held, is_below=length <= order.clip_norm, largest=order.largest_loss)
+        all_points = np.concatenate([points.numpy(), side_points(values, np.array(order.lengths), order.step)])
+        noise = Lattice(order.step).noise(order.noise_std, 1, len(all_points), self._noise(context, order.round))
+        return (all_points + noise).astype(np.int32)  # at most 2^27 steps each, by the lattice's definition
 
 
 def private_client_app(

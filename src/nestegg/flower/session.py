@@ -32,10 +32,12 @@ from nestegg.flower.arrays import ArrayLayout
 from nestegg.flower.enrolment import Enrolling, Enrolment, Roster
 from nestegg.flower.terms import Order, Terms
 from nestegg.ledger import Ledger, RunBooks
+from nestegg.mechanism.side import Estimate
 from nestegg.runs.folder import StateFolder, packed
 from nestegg.runs.life import Life
 from nestegg.runs.payment import new_run_name, own_rule
 from nestegg.runs.private import make_private
+from nestegg.training.side import BELOW
 
 
 class PreconditionUnmet(AppExitException):
@@ -66,6 +68,7 @@ class Session:
         terms: what was agreed on.
         layout: of the model.
         arrays: the model after the last released round.
+        learnt_norm: c of the next round, where it is learnt; else 0.
         done: rounds that are released.
         roster: who is in it, once `enrol` is done.
         books: of the ledger that pays, once `enrol` is done.
@@ -82,6 +85,7 @@ class Session:
         self._life, self._ledger, self.terms, self._rule = Life(folder), ledger, terms, rule
         self.layout, self.arrays = ArrayLayout.of(initial_arrays), initial_arrays
         self._model = self.layout.flatten(initial_arrays)
+        self.learnt_norm = terms.plan.clip_norm if terms.side.learns_clip_norm else 0.0
         self._restore()
 
     @classmethod
@@ -147,20 +151,26 @@ class Session:
         """Pay for the next round, durably, before anybody is asked."""
         self._life.reserve(round_)
 
-    def release(self, update: Tensor) -> ArrayRecord:
-        """The model with the update of the reserved round, once it is saved and the ledger says that it is out."""
-        model, round_ = self._model + update, self.done + 1
-        line = json.dumps({"round": round_, **self.spent(round_), **self.terms.stamp})
+    def release(self, update: Tensor, estimates: dict[str, Estimate]) -> dict[str, float]:
+        """Change the model by the update of the reserved round, saved and in the ledger before anybody sees it.
+
+        Returns:
+            What side statistics say.
+        """
+        model, round_, side = self._model + update, self.done + 1, self.terms.side
+        learnt = side.next_norm(self.learnt_norm, estimates[BELOW]) if side.learns_clip_norm else 0.0
+        said = {f"side-{name}": value for name, value in side.told(estimates).items()}
+        line = json.dumps({"round": round_, **self.spent(round_), **said, **self.terms.stamp})
         facts = {"terms": self.terms.digest, "layout": self.layout.digest, **self.terms.stamp}
-        self._life.release({"model": model}, line, facts)
-        self._model, self.arrays = model, self.layout.with_vector(self.arrays, model)
-        return self.arrays
+        self._life.release({"model": model}, line, facts | ({"learnt_norm": repr(learnt)} if learnt else {}))
+        self._model, self.arrays, self.learnt_norm = model, self.layout.with_vector(self.arrays, model), learnt
+        return said
 
     def spent(self, round_: int) -> dict[str, float]:
         """What clients have spent in their lives, the tightest of every group, and the noise of a parameter."""
         accounts = self.books.accounts()
         spent = {f"epsilon-{row.group.name}": accounts[row.group.name].epsilon for row in self.terms.plan.groups}
-        total = self.terms.noise_std(round_) * self.terms.plan.clients**0.5
+        total = self.terms.noise_std(round_, self.learnt_norm) * self.terms.plan.clients**0.5
         return spent | {"noise-std": total / self.terms.expected(round_)}
 
     def finish(self) -> None:
@@ -179,6 +189,7 @@ class Session:
         if not same or model is None or model.shape != self._model.shape:
             raise InputError(f"the checkpoint in {self._life.folder.path} is of other terms or of another model.")
         self._model, self.arrays = model, self.layout.with_vector(self.arrays, model)
+        self.learnt_norm = float(saved.facts.get("learnt_norm", "0"))
         log(INFO, "Going on after round %d.", self.done)
 
 

@@ -61,6 +61,11 @@ class PlannedStrategy(Strategy):
         self._session: Session | None = None
         self._open: OpenRound | None = None
 
+    @property
+    def clip_norm(self) -> float:
+        """C of the next round, in the unit of the plan."""
+        return self._running.learnt_norm or self.plan.clip_norm
+
     def accountants(self) -> dict[str, GroupAccountant]:
         """What the clients of every group have spent, as Flower's accountants; where they differ, the tightest."""
         accounts = self._running.books.accounts()
@@ -172,7 +177,7 @@ class PlannedStrategy(Strategy):
         present, messages = session.enrolment.present(grid), []
         for client in self._cohort(server_round):
             member = session.roster.members[client]
-            order = session.terms.order(member.group, server_round)
+            order = session.terms.order(member.group, server_round, session.learnt_norm)
             if member.client not in present:
                 continue  # it counts as lost, which is nobody's business
             content = RecordDict({"arrays": arrays, "config": config, wire.ORDER: wire.as_record(order)})
@@ -195,7 +200,8 @@ class PlannedStrategy(Strategy):
         session, opened = self._running, self._open
         if opened is None or opened.round != server_round:
             raise InputError(f"round {server_round} was not configured.")
-        total = NoisySum(session.terms, server_round, session.layout.size)
+        terms, size, learnt = session.terms, session.layout.size, session.learnt_norm
+        total = NoisySum(terms, server_round, size + len(terms.side.shares), learnt)
         clients = None
         for number, reply in replies:
             clients = clients or opened.clients()  # messages get their numbers when they are sent
@@ -204,10 +210,12 @@ class PlannedStrategy(Strategy):
                 continue
             with suppress(InputError):  # who was asked, and did not answer well, is a secret: it is not logged
                 total.add(client, opened.sent[client][1], reply)
-        update = (total.finish(self._randomness) / session.terms.expected(server_round)).float()
+        summed = total.finish(self._randomness)
+        update = (summed[:size] / terms.expected(server_round)).float()
         self._open = None
-        arrays = session.release(update)
-        return arrays, MetricRecord(dict(session.spent(server_round)))
+        spent = session.spent(server_round)
+        said = session.release(update, terms.said(server_round, summed[size:].numpy(), learnt))
+        return session.arrays, MetricRecord({**spent, **said})
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

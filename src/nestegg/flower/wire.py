@@ -9,6 +9,8 @@ from nestegg.flower.terms import Order, Terms
 from nestegg.schema import Model, Section, read
 
 ORDER, OFFER, ANSWER, UPDATE = "nestegg", "nestegg-offer", "nestegg-answer", "nestegg-update"
+_MEASURED = ("accuracy", "loss")
+HELD_BACK = "held-back"  # the record of metrics that training code measures on samples it never trains on
 ENROL = "query.nestegg"  # the type of an enrolment message
 REFUSED, FAILED = "refused", "failed"  # all that a server is told
 
@@ -30,7 +32,7 @@ class _Offer(Section):
 
 def as_record(section: Section) -> ConfigRecord:
     """An order, an offer or an answer as a record."""
-    return ConfigRecord(section.model_dump())
+    return ConfigRecord(section.model_dump(exclude_defaults=True))  # older clients know no later keys
 
 
 def order_of(content: RecordDict) -> Order:
@@ -63,6 +65,15 @@ def single_arrays(content: RecordDict) -> ArrayRecord:
         raise InputError(f"a message has {len(content.array_records)} records of arrays; it must have one.")
     (arrays,) = content.array_records.values()
     return arrays
+
+
+def held_back(content: RecordDict) -> tuple[float, float]:
+    """The share of right answers and the loss that training code measured; not a number where it did not."""
+    record = dict(content.metric_records[HELD_BACK]) if HELD_BACK in content.metric_records else {}
+    right, loss = (
+        float(one) if isinstance(one := record.get(name), int | float) else float("nan") for name in _MEASURED
+    )
+    return right, loss
 
 
 def _record(content: RecordDict, name: str, model: type[Model]) -> Model:

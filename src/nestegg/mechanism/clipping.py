@@ -71,11 +71,11 @@ def block_sum(total: Tensor, lengths: NDArray[np.float64], norms: NDArray[np.flo
 
 def clipped_sum(
     updates: Tensor, norms: NDArray[np.float64], layers: Sequence[slice] | None = None, step: float = 0.0
-) -> BlockSum:
-    """Clip the updates of some clients, one a row, and sum them; see `clipped` for the arguments."""
+) -> tuple[Tensor, NDArray[np.float64]]:
+    """Clip the updates of some clients, one a row, and sum them; also return how long each was. See `clipped`."""
     total, lengths = torch.zeros(updates.shape[1], dtype=torch.float64, device=updates.device), []
     for update, norm in zip(updates, norms.tolist(), strict=True):
         points, length = clipped(update, norm, layers, step)
         total += points
         lengths.append(length)
-    return block_sum(total, np.array(lengths), norms)
+    return total, np.array(lengths)

@@ -28,7 +28,15 @@ from nestegg.planning import Plan, known_method
 from nestegg.runs.payment import Payment
 from nestegg.runs.private import Origin
 from nestegg.runs.task import Task
-from nestegg.training import AdaptiveClipping, Evaluation, Federation, LocalTraining, Mechanics, Performance
+from nestegg.training import (
+    AdaptiveClipping,
+    Evaluation,
+    Federation,
+    LocalTraining,
+    Mechanics,
+    Performance,
+    SideStatistics,
+)
 from nestegg.training.local import default_loss
 
 
@@ -176,6 +184,7 @@ def _federation(config: Config, plan: Plan, data: Dataset | OwnClients, clients:
             privacy.colluders,
             AdaptiveClipping(**privacy.adaptive.model_dump()),
             Randomness(training.seed, training.reproducible),
+            SideStatistics(**privacy.side.model_dump()),
         ),
         test=test,
         performance=Performance(training.engine, training.workers, training.device, training.precision),

@@ -19,8 +19,9 @@ def line_of(report: RoundReport, stamp: dict[str, str]) -> str:
     for name in ("clip_norm", "noise_std", "loss"):
         content[name] = _finite(content[name])
     content["metrics"] = {name: _finite(value) for name, value in report.metrics.items()}
-    if not content["metrics"]:
-        del content["metrics"]
+    for name in ("metrics", "side"):
+        if not content[name]:
+            del content[name]
     content["epsilon_spent"] = {name: _finite(spent) for name, spent in report.epsilon_spent.items()}
     return json.dumps({**content, **stamp}, allow_nan=False)
 

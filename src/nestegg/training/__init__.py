@@ -8,6 +8,7 @@ from nestegg.training.loop import Federation, train
 from nestegg.training.mechanics import Mechanics
 from nestegg.training.performance import ENGINES, Performance, cores
 from nestegg.training.reports import RoundReport, State
+from nestegg.training.side import SideStatistics
 
 __all__ = [
     "ENGINES",
@@ -19,6 +20,7 @@ __all__ = [
     "Mechanics",
     "Performance",
     "RoundReport",
+    "SideStatistics",
     "State",
     "cores",
     "told",

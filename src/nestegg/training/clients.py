@@ -34,14 +34,16 @@ class Clients(Protocol):
         sizes: samples of each client, if known.
         empty: clients who have no data, as far as known; they contribute zero.
         is_lazy: whether data is loaded when it is asked for.
-        waited: seconds that loading single clients has waited in this process, for a disk or a network.
     """
 
     zeros: Samples
     sizes: Integers | None
     empty: frozenset[int]
     is_lazy: bool
-    waited: float
+
+    @property
+    def waited(self) -> float:
+        """Seconds that loading single clients has waited in this process, for a disk or a network."""
 
     def __len__(self) -> int: ...
 

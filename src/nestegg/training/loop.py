@@ -18,16 +18,19 @@ from nestegg.data.sources import Source
 from nestegg.errors import InputError
 from nestegg.mechanism import MAX_COHORT, Lattice, Layout, share_std
 from nestegg.mechanism.randomness import Purpose
+from nestegg.mechanism.side import Estimate, estimates, lengths_of, rest_of_norm
 from nestegg.planning import Plan, check_promises
 from nestegg.training.callbacks import Callback, checked_callbacks, told
 from nestegg.training.engines import make_engine, pooled_first
 from nestegg.training.evaluation import Evaluation, Measures
+from nestegg.training.holding import HoldingBack
 from nestegg.training.local import LocalTraining
 from nestegg.training.mechanics import Mechanics
 from nestegg.training.members import members
 from nestegg.training.performance import Performance, cores
 from nestegg.training.reports import RoundReport, State
 from nestegg.training.samples import check_fit
+from nestegg.training.side import BELOW, Witness
 from nestegg.training.waiting import Waiting
 from nestegg.training.workers import Clipping, Workers
 
@@ -77,6 +80,9 @@ class Federation:
         self.mechanics.check(plan)
         self.randomness, self.rates = self.mechanics.randomness, self.local.rates(plan.rounds)
         self.names, self.clients = members(plan, clients, self.performance.device)
+        self.side = self.mechanics.said(plan)
+        held = HoldingBack(self.clients, self.side.held_back, self.randomness) if self.side.curve_share else None
+        self.clients = held or self.clients
         self.model = copy.deepcopy(model).to(self.performance.device)
         self.layout = Layout.of(self.model)
         if not self.layout.size:
@@ -94,7 +100,10 @@ class Federation:
             loads=len(self.clients) * share if self.clients.is_lazy else 0.0,
         )
         waiting = Waiting(cores(), self.performance.most_workers())
-        self.workers = Workers(self.engine, count, self.layout.size, waiting)
+        witness = Witness(self.side, self.model, held, self.local.loss) if self.side.shares else None
+        self.workers = Workers(
+            self.engine, count, self.layout.size, waiting, witness=witness, further=len(self.side.shares)
+        )
         self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
 
     def by(self, plan: Plan) -> Federation:
@@ -143,11 +152,13 @@ class Federation:
         share = share_std(noise_std * unit, plan.clients, self.mechanics.colluders)
         lattice = Lattice.for_noise(share * math.sqrt(plan.clients)) if share else None
         layers = self.layout.layers if self.mechanics.clipping == "per-layer" else None
-        clipping = Clipping(norms * unit, layers, lattice.step if lattice else 0.0)
+        shares = tuple(self.side.shares.values())
+        lengths = lengths_of(norms * unit, shares)
+        clipping = Clipping(norms * unit * rest_of_norm(shares), layers, lattice.step if lattice else 0.0, lengths)
 
         cohort = self.cohort(t + 1)
         working = [client for client in cohort if client not in absent and client not in self.clients.empty]
-        total = torch.zeros_like(state.model, dtype=torch.float64)
+        total = state.model.new_zeros(self.layout.size + len(shares), dtype=torch.float64)
         broken, bits = 0, 0.0
         for part in self.workers.sums(state.model, working, t + 1, self.rates[t], clipping):
             total += part.total
@@ -158,8 +169,11 @@ class Federation:
             total += torch.from_numpy(lattice.noise(share, plan.clients, len(total), stream)).to(total.device)
             total *= lattice.step  # exact: a power of two
 
-        update = (total / expected).to(state.model.dtype)
+        update = (total[: self.layout.size] / expected).to(state.model.dtype)
         clip_norm, velocity = state.clip_norm, state.velocity
+        said = self._said(t, total[self.layout.size :], lengths, share * math.sqrt(plan.clients))
+        if self.side.learns_clip_norm:
+            clip_norm = self.side.next_norm(clip_norm, said[BELOW])
         if (controller := self.mechanics.controller(plan)) is not None:
             stream = self.randomness.stream(Purpose.BITS, t + 1)
             sigma = plan.round_noise_multiplier[t]
@@ -177,12 +191,13 @@ class Federation:
             clip_norm=state.clip_norm * unit,
             noise_std=share * math.sqrt(plan.clients) / expected,
             learning_rate=self.rates[t],
+            side=self.side.told(said),
         )
         return State(t + 1, state.model + update, clip_norm, velocity), report
 
     def cohort(self, round_: int) -> list[int]:
         """Draw the clients of a round: each by itself, with its own rate (Poisson). An empty cohort is valid."""
-        rates = np.array([row.sampling_rate[round_ - 1] for row in self.plan.groups])[self.group]
+        rates = self._sampling_rates(round_ - 1)
         draws = self.randomness.stream(Purpose.COHORT, round_).random(self.plan.clients)
         return [int(client) for client in np.flatnonzero(draws < rates)]
 
@@ -213,6 +228,14 @@ class Federation:
         """A model to evaluate states with."""
         return pooled_first(copy.deepcopy(self.model))
 
+    def _sampling_rates(self, t: int) -> np.ndarray[Any, Any]:
+        return np.array([row.sampling_rate[t] for row in self.plan.groups])[self.group]
+
+    def _said(self, t: int, sums: Tensor, lengths: np.ndarray[Any, Any], noise_std: float) -> dict[str, Estimate]:
+        """What the sums of side statistics, with their noise, say in a round."""
+        found = estimates(sums.cpu().numpy(), lengths, self._sampling_rates(t), noise_std)
+        return dict(zip(self.side.shares, found, strict=True))
+
     def _unit(self, t: int) -> float:
         return self.rates[t] if self.mechanics.clip_unit == "gradient" else 1.0
 
@@ -235,6 +258,8 @@ class Federation:
             return np.full(self.plan.clients, state.clip_norm), state.clip_norm * sigma
         norms = np.array([row.clip_norm[t] for row in self.plan.groups])[self.group]
         sigma = self.plan.round_noise_multiplier[t]
+        if self.side.learns_clip_norm:
+            return norms * (state.clip_norm / self.plan.clip_norm), state.clip_norm * sigma
         return norms, self.plan.clip_norm * sigma if sigma else 0.0
 
 

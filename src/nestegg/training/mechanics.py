@@ -10,6 +10,7 @@ from nestegg.mechanism import CLIPPINGS
 from nestegg.mechanism.randomness import Randomness
 from nestegg.planning import Plan
 from nestegg.training.adaptive import AdaptiveClipping
+from nestegg.training.side import SideStatistics
 
 CLIP_UNITS = ("gradient", "update")
 
@@ -26,6 +27,7 @@ class Mechanics:
         adaptive: controller of the method adaptive-clipping; others have none.
         randomness: the seed of all that is public, and whether cohorts and noise, which are secrets, follow from it
             too: then the result is not for release.
+        side: what clients say besides their updates, within the same clip norms.
 
     >>> Mechanics(randomness=Randomness(seed=7, reproducible=True)).clipping
     'per-layer'
@@ -36,6 +38,7 @@ class Mechanics:
     colluders: int = 0
     adaptive: AdaptiveClipping = field(default_factory=AdaptiveClipping)
     randomness: Randomness = field(default_factory=Randomness)
+    side: SideStatistics = field(default_factory=SideStatistics)
 
     def __post_init__(self) -> None:
         one_of("clipping", self.clipping, CLIPPINGS)
@@ -48,7 +51,13 @@ class Mechanics:
             raise InputError(f"colluders = {self.colluders} must be fewer than the {plan.clients} clients.")
         if (controller := self.controller(plan)) is not None:
             controller.check(plan)
+            if self.side.learns_clip_norm:
+                raise InputError(f"method = {plan.method!r} learns its clip norm by itself: clip_share must be 0.")
 
     def controller(self, plan: Plan) -> AdaptiveClipping | None:
         """Return what learns the clip norm, if the plan's method does."""
         return self.adaptive if plan.about.learns_clip_norm else None
+
+    def said(self, plan: Plan) -> SideStatistics:
+        """Return what clients say besides their updates: nothing, where nothing would hide it."""
+        return self.side if plan.is_private else SideStatistics()

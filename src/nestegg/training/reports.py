@@ -14,7 +14,7 @@ class State:
     Attributes:
         round: rounds that are done.
         model: trainable parameters as one vector.
-        clip_norm: c^t of adaptive clipping; the plan's c otherwise.
+        clip_norm: c^t where it is learnt; the plan's c otherwise.
         velocity: server momentum of adaptive clipping.
     """
 
@@ -49,6 +49,7 @@ class RoundReport:
         clip_norm: c of the round, in the unit of updates.
         noise_std: of each parameter of the released model's change.
         learning_rate: λ_t.
+        side: side statistics, noised and paid for with the round, and the standard deviation of each one's noise.
     """
 
     round: int
@@ -63,3 +64,4 @@ class RoundReport:
     learning_rate: float
     metrics: dict[str, float] = field(default_factory=dict)
     simulation_only_group_accuracy: dict[str, float | None] | None = None
+    side: dict[str, float] = field(default_factory=dict)

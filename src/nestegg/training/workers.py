@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 import signal
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from time import perf_counter
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from nestegg.errors import InputError
 from nestegg.mechanism import BlockSum, block_sum, clipped_sum
+from nestegg.mechanism.side import side_points
 from nestegg.training import kernel
 from nestegg.training.clients import Clients
 from nestegg.training.memory import keep_memory, shared_memory
@@ -33,6 +35,10 @@ from nestegg.training.waiting import Waiting
 
 _SLOTS = 2  # blocks a worker may be ahead of the sum
 _ALIVE = 1.0  # seconds between looks whether the parent still lives
+
+
+# Side statistics of some clients, (clients, statistics), from whether each one's update was below its norm.
+Tell = Callable[[NDArray[np.bool_]], NDArray[np.float64]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,30 +49,50 @@ class Clipping:
         norms: c_n^t of each, in the unit of updates.
         layers: clipped each for itself; None clips the whole.
         step: of the round's lattice; 0 where there is no noise.
+        side: how far each of them may move each side statistic's coordinate; empty where there are none.
     """
 
     norms: NDArray[np.float64]
     layers: Sequence[slice] | None
     step: float
+    side: NDArray[np.float64] = field(default_factory=lambda: np.zeros((0, 0)))
 
     def of(self, clients: Sequence[int]) -> Clipping:
         """The same for some of the clients."""
-        return replace(self, norms=self.norms[list(clients)])
+        side = self.side[list(clients)] if self.side.size else self.side
+        return replace(self, norms=self.norms[list(clients)], side=side)
 
-    def sum(self, updates: Tensor) -> BlockSum:
-        """Clip the updates of these clients, one a row, and sum them: by the compiled kernel, or as `clipped` says."""
+    def sum(self, updates: Tensor, tell: Tell | None = None) -> BlockSum:
+        """Clip the updates of these clients, one a row, and sum them; side statistics are further coordinates."""
+        total, lengths = self._clipped(updates)
+        if tell is not None:
+            values = tell(lengths <= self.norms)
+            values[~np.isfinite(lengths)] = 0.0  # whose update is broken says nothing
+            further = side_points(values, self.side, self.step).sum(axis=0)
+            total = torch.cat([total, torch.from_numpy(further).to(total.device)])
+        return block_sum(total, lengths, self.norms)
+
+    def _clipped(self, updates: Tensor) -> tuple[Tensor, NDArray[np.float64]]:
+        """The sum of clipped updates, by the compiled kernel or as `clipped` says, and how long they were."""
         library = kernel.load() if updates.device.type == "cpu" and updates.dtype == torch.float32 else None
         if library is None:
             return clipped_sum(updates, self.norms, self.layers, self.step)
         total = np.zeros(updates.shape[1])
         edges = [0, *(layer.stop for layer in self.layers or [slice(len(total))])]
         lengths = kernel.add_clipped(library, updates, self.norms, edges, self.step, total)
-        return block_sum(torch.from_numpy(total), lengths, self.norms)
+        return torch.from_numpy(total), lengths
 
 
 # A block, one that comes soon, the round, its learning rate, and how updates are clipped.
 Task = tuple[list[int], list[int], int, float, Clipping]
 Answer = tuple[float, int, float, float]  # bits and broken updates of a block; seconds waited for data, and in all
+
+
+class Witness(Protocol):
+    """Computes side statistics of a block of clients."""
+
+    def values(self, model: Tensor, block: Sequence[int], is_below: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Return (clients, statistics), from −1 to 1, each client's from its own samples and update alone."""
 
 
 class Engine(Protocol):
@@ -100,8 +126,18 @@ class Workers:
     Where loading waits, there are more of them after a while: some wait while others train.
     """
 
-    def __init__(self, engine: Engine, count: int, size: int, waiting: Waiting) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        count: int,
+        size: int,
+        waiting: Waiting,
+        *,
+        witness: Witness | None = None,
+        further: int = 0,
+    ) -> None:
         self.engine, self.count, self._size, self._waiting = engine, count, size, waiting
+        self._witness, self._further = witness, further
         self._connections: list[Connection] | None = None
 
     def sums(
@@ -121,7 +157,7 @@ class Workers:
         else:
             for task in tasks:
                 with one_thread():
-                    result, *times = _timed(self.engine, model, task)
+                    result, *times = _timed(self.engine, self._witness, model, task)
                 self._waiting.add(*times)
                 yield result
         wanted = self._waiting.workers(self.count)
@@ -169,12 +205,13 @@ class Workers:
         if self._connections is None:
             self._connections = []
             self._model = shared_memory(self._size, torch.float32)
-            self._slots = shared_memory(_SLOTS * self.count * self._size, torch.float64).view(-1, self._size)
+            width = self._size + self._further
+            self._slots = shared_memory(_SLOTS * self.count * width, torch.float64).view(-1, width)
             context = get_context("fork")
             for _ in range(self.count):
                 # One pipe at a time: a worker that held another's end would hide that one's death.
                 ours, theirs = context.Pipe()
-                arguments = (self.engine, theirs, self._model, self._slots, os.getpid())
+                arguments = (self.engine, self._witness, theirs, self._model, self._slots, os.getpid())
                 context.Process(target=_serve, args=arguments, daemon=True).start()
                 theirs.close()
                 self._connections.append(ours)
@@ -206,7 +243,9 @@ class Workers:
         return answers
 
 
-def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor, parent: int) -> NoReturn:
+def _serve(
+    engine: Engine, witness: Witness | None, connection: Connection, model: Tensor, slots: Tensor, parent: int
+) -> NoReturn:
     """In a worker: train blocks until told to stop, or until the parent is gone."""
     torch.set_num_threads(1)
     keep_memory()
@@ -220,7 +259,7 @@ def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor,
                 break
             slot, *work = task
             try:
-                result, *times = _timed(engine, model, work)
+                result, *times = _timed(engine, witness, model, work)
                 slots[slot] = result.total
                 connection.send((result.bits, result.broken, *times))
             except Exception as error:
@@ -230,12 +269,13 @@ def _serve(engine: Engine, connection: Connection, model: Tensor, slots: Tensor,
     os._exit(0)  # what was inherited, such as open databases, is the parent's to close
 
 
-def _timed(engine: Engine, model: Tensor, task: Task) -> tuple[BlockSum, float, float]:
+def _timed(engine: Engine, witness: Witness | None, model: Tensor, task: Task) -> tuple[BlockSum, float, float]:
     """Train and sum a block; also return how many seconds it waited for data, and how many it took in all."""
     block, following, round_, rate, clipping = task
     waited, began = engine.clients.waited, perf_counter()
     engine.clients.announce(following)
-    result = clipping.sum(engine.train_block(model, block, round_, rate))
+    tell = None if witness is None else partial(witness.values, model, block)
+    result = clipping.sum(engine.train_block(model, block, round_, rate), tell)
     return result, engine.clients.waited - waited, perf_counter() - began
 
 

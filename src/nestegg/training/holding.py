@@ -1,0 +1,79 @@
+"""Clients who hold samples back: what they never train on, and measure on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nestegg.mechanism.randomness import Purpose, Randomness
+from nestegg.training.clients import Clients, Integers
+from nestegg.training.local import Samples
+from nestegg.training.samples import joined
+
+
+class HoldingBack:
+    """Clients of whose samples a share is held back, chosen by a public draw of each client's own.
+
+    Whoever has two samples or more keeps one at least of either kind; whoever has one trains on it.
+    """
+
+    def __init__(self, clients: Clients, share: float, randomness: Randomness) -> None:
+        self._clients, self._share, self._randomness = clients, share, randomness
+        self.zeros, self.empty, self.is_lazy = clients.zeros, clients.empty, clients.is_lazy
+        self.sizes: Integers | None = None
+        if clients.sizes is not None:
+            self.sizes = np.array([size - self._count(size) for size in clients.sizes.tolist()], np.int64)
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    @property
+    def waited(self) -> float:
+        """Seconds that loading single clients has waited in this process."""
+        return self._clients.waited
+
+    def samples(self, client: int) -> Samples:
+        """Return what a client trains on."""
+        return self._part(client, is_held=False)
+
+    def held(self, client: int) -> Samples:
+        """Return what a client holds back."""
+        return self._part(client, is_held=True)
+
+    def rows(self, block: Sequence[int]) -> tuple[Tensor, Tensor, Integers]:
+        """Return what some clients train on, one after the other, and how many samples each has."""
+        return joined([self.samples(client) for client in block])
+
+    def announce(self, block: Sequence[int]) -> None:
+        """Hear of clients who will be asked for soon."""
+        self._clients.announce(block)
+
+    def keys(self, block: Sequence[int]) -> Integers:
+        """Return what the shuffles of some clients are keyed by."""
+        return self._clients.keys(block)
+
+    def expect(self, labels: int | None) -> None:
+        """Refuse targets that are no labels below this number."""
+        self._clients.expect(labels)
+
+    def fingerprint(self) -> Iterable[Tensor | bytes]:
+        """Return what changes when anybody's data does; a secret."""
+        return self._clients.fingerprint()
+
+    def fingerprints(self) -> Sequence[bytes] | None:
+        """Return for each client what changes when its data does."""
+        return self._clients.fingerprints()
+
+    def _count(self, size: int) -> int:
+        return min(max(1, round(self._share * size)), size - 1) if size else 0
+
+    def _part(self, client: int, *, is_held: bool) -> Samples:
+        x, y = self._clients.samples(client)
+        (key,) = self._clients.keys([client]).tolist()
+        order = self._randomness.stream(Purpose.PARTITION, client=key).permutation(len(y))
+        held, trained = np.split(order, [self._count(len(y))])
+        index = torch.from_numpy(np.sort(held if is_held else trained)).to(x.device)
+        return x[index], y[index]
