@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     )
     from nestegg.training.featured import with_features
     from nestegg.training.influence import Influence, measure_influence
+    from nestegg.training.losses import balanced
 
     __version__: str
 
@@ -70,6 +71,7 @@ __all__ = [
     "StoppedError",
     "Uniform",
     "VerificationError",
+    "balanced",
     "compare",
     "grouped",
     "load_plan",
@@ -101,6 +103,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "training.featured": ("with_features",),
     "training.influence": ("Influence", "measure_influence"),
+    "training.losses": ("balanced",),
 }
 _EXTRAS = {
     "callbacks": ("training", "train"),
@@ -112,6 +115,7 @@ _EXTRAS = {
     "training": ("training", "train"),
     "training.featured": ("training", "train"),
     "training.influence": ("training", "train"),
+    "training.losses": ("training", "train"),
 }
 
 

@@ -32,7 +32,7 @@ def in_set(name: str, monkeypatch: pytest.MonkeyPatch) -> kernel.Kernel:
     return found
 
 
-def trained(compiled: kernel.Kernel, units: list[int], tanh: bool) -> torch.Tensor:
+def trained(compiled: kernel.Kernel, units: list[int], tanh: bool, shifts: Any = None) -> torch.Tensor:
     """Updates of a few clients after many steps that make much of a difference in the last bit."""
     generator = torch.Generator().manual_seed(4)
     sizes = np.array([37, 8, 1, 20])
@@ -43,9 +43,8 @@ def trained(compiled: kernel.Kernel, units: list[int], tanh: bool) -> torch.Tens
     starts = np.cumsum(sizes) - sizes
     order = np.concatenate([start + np.arange(n) for start, n in zip(starts, sizes, strict=True) for _ in range(25)])
     model = torch.randn(parameters, generator=generator) / 3.0
-    return kernel.train(
-        compiled, model, kernel.Network(units, tanh), samples, order, sizes, kernel.Steps(25, 8, 0.3, 0.9)
-    )
+    work = kernel.Work(samples, order, sizes, shifts)
+    return kernel.train(compiled, model, kernel.Network(units, tanh), work, kernel.Steps(25, 8, 0.3, 0.9))
 
 
 @pytest.mark.parametrize("tanh", [False, True])
@@ -93,12 +92,17 @@ def test_orders_are_those_of_numpy(library: kernel.Kernel) -> None:
 def test_training_refuses_what_it_would_misread(library: kernel.Kernel) -> None:
     network, steps = kernel.Network([8, 1], False), kernel.Steps(1, 4, 0.1, 0.9)
     model, samples, order, sizes = torch.zeros(9), torch.zeros(4, 10), np.arange(4), np.array([4])
-    good: list[Any] = [library, model, network, samples, order, sizes, steps]
-    assert kernel.train(*good).shape == (1, 9)
-    for place, bad in ((1, model[:8]), (1, model.double()), (3, samples[:, :9]), (3, samples.double()), (4, order[:3])):
-        given: list[Any] = [*good[:place], bad, *good[place + 1 :]]
+    good = kernel.Work(samples, order, sizes, np.zeros((1, 1), np.float32))
+    assert kernel.train(library, model, network, good, steps).shape == (1, 9)
+    bad: dict[str, list[Any]] = {
+        "samples": [samples[:, :9], samples.double()],
+        "order": [order[:3]],
+        "shifts": [np.zeros((1, 1)), np.zeros((2, 1), np.float32), np.zeros((1, 2), np.float32)],
+    }
+    works = [good._replace(**{name: value}) for name, values in bad.items() for value in values]
+    for given, work in [(model[:8], good), (model.double(), good), *((model, work) for work in works)]:
         with pytest.raises(ValueError, match="the kernel was given"):
-            kernel.train(*given)
+            kernel.train(library, given, network, work, steps)
 
 
 def updates(seed: int = 0, clients: int = 5) -> torch.Tensor:
