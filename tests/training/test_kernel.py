@@ -16,6 +16,7 @@ from nestegg.mechanism.randomness import Randomness
 from nestegg.training import kernel
 from tests.federations import DENSE
 
+NETWORKS = [[30, 33, 17, 10], [64, 32, 1], [40, 5], [9, 1]]
 EDGES = (0, 3, 20, 61, 62)
 
 
@@ -48,13 +49,25 @@ def trained(compiled: kernel.Kernel, units: list[int], tanh: bool, shifts: Any =
 
 
 @pytest.mark.parametrize("tanh", [False, True])
-@pytest.mark.parametrize("units", [[30, 33, 17, 10], [64, 32, 1], [40, 5], [9, 1]])
+@pytest.mark.parametrize("units", NETWORKS)
 def test_instruction_sets_agree_to_the_bit(units: list[int], tanh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     fused = [name for name in DENSE if name != "baseline"]  # it has no product and sum with one rounding
-    updates = [trained(in_set(name, monkeypatch), units, tanh) for name in fused]
-    for update in updates:
-        assert torch.isfinite(update).all()
-        assert update.equal(updates[0])
+    for shifts in (None, np.random.default_rng(0).normal(size=(4, units[-1])).astype(np.float32)):
+        updates = [trained(in_set(name, monkeypatch), units, tanh, shifts) for name in fused]
+        for update in updates:
+            assert torch.isfinite(update).all()
+            assert update.equal(updates[0])
+
+
+@pytest.mark.parametrize("units", NETWORKS)
+def test_shifts_of_zero_change_no_bit_and_others_are_their_clients_own(library: Any, units: list[int]) -> None:
+    zero = np.zeros((4, units[-1]), np.float32)
+    plain = trained(library, units, False)
+    assert trained(library, units, False, zero).equal(plain)
+    zero[2, 0] = 1.0
+    shifted = trained(library, units, False, zero)
+    assert [bool(a.equal(b)) for a, b in zip(shifted, plain, strict=True)] == [True, True, False, True]
+    assert trained(library, units, False, np.asfortranarray(zero)).equal(shifted)
 
 
 def test_clipped_sums_are_the_same_in_every_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
