@@ -18,13 +18,14 @@ int main(void) {
     const uint64_t *key = take(1, 8);
     const double *norms = take(clients, 8), *settings = take(4, 8);
     const float *model = take(size, 4), *samples = take(rows * width, 4);
+    const float *shifts = take(clients * units[layers], 4);
     int64_t *order = malloc((size_t)(epochs * rows) * 8);
     float *updates = malloc((size_t)(clients * size) * 4);
     double *total = calloc((size_t)size, 8), *lengths = malloc((size_t)clients * 8);
     if (strcmp(nestegg_instruction_set(0), "neon") || !order || !updates || !total || !lengths) return 3;
     if (nestegg_orders(*key, numbers, sizes, starts, clients, epochs, order)) return 4;
-    if (nestegg_train_neon(samples, width, order, sizes, clients, epochs, facts[2], layers, units, facts[4], model,
-                           updates, (float)settings[0], (float)settings[1]))
+    if (nestegg_train_neon(samples, width, order, sizes, clients, epochs, facts[2], layers, units, facts[4], shifts,
+                           model, updates, (float)settings[0], (float)settings[1]))
         return 4;
     nestegg_add_clipped_neon(updates, clients, size, edges, pieces, norms, settings[2], settings[3], total, lengths);
     fwrite(order, 8, (size_t)(epochs * rows), stdout);

@@ -41,13 +41,15 @@ class Case:
         self.samples[:, inputs + 1 :] = torch.softmax(self.samples[:, inputs + 1 :] * 9.0, dim=1).round()
         self.edges = [0, *accumulate((a + 1) * b for a, b in pairwise(network.units))]
         self.model = torch.randn(self.edges[-1], generator=generator) / 3.0
+        self.shifts = torch.randn(len(SIZES), outputs, generator=generator).numpy()
         self.norms = np.array([0.5, np.inf, 2.0, 1.0])
         self.starts = np.cumsum(SIZES) - SIZES
 
     def here(self, compiled: kernel.Kernel) -> Results:
         """Return orders, updates, and their clipped sum and lengths, by this processor."""
         order = kernel.orders(compiled, KEY, range(len(SIZES)), SIZES, self.starts, SETTINGS.epochs)
-        updates = kernel.train(compiled, self.model, self.network, self.samples, order, SIZES, SETTINGS)
+        work = kernel.Work(self.samples, order, SIZES, self.shifts)
+        updates = kernel.train(compiled, self.model, self.network, work, SETTINGS)
         total = np.zeros(len(self.model))
         lengths = kernel.add_clipped(compiled, updates, self.norms, self.edges, STEP, total)
         return order, updates.numpy(), total, lengths
@@ -59,7 +61,7 @@ class Case:
         whole = [*shape, *self.samples.shape, size, *units, *range(clients), *SIZES, *self.starts, *self.edges, KEY]
         real = [*self.norms, SETTINGS.rate, SETTINGS.momentum, BELOW, STEP]
         given = np.array(whole, np.int64).tobytes() + np.array(real).tobytes()
-        given += self.model.numpy().tobytes() + self.samples.numpy().tobytes()
+        given += self.model.numpy().tobytes() + self.samples.numpy().tobytes() + self.shifts.tobytes()
         out = subprocess.run([EMULATOR, str(program)], input=given, capture_output=True, check=True).stdout
         kinds = [(np.int64, SETTINGS.epochs * int(SIZES.sum())), (np.float32, clients * size)]
         parts, at = [], 0

@@ -1,7 +1,8 @@
 """The same federation in nestegg's simulator and on Flower's simulation engine: `python -m tests.simulation FOLDER`.
 
-With `features` behind it, on features of the images, which each Flower client makes of its own. Writes both models, as
-vectors, into the folder. It is a program of its own since Ray and Flower change a process.
+With `features` behind it, on features of the images, which each Flower client makes of its own. With `balanced`, by the
+balanced loss, where clients have few labels. Writes both models, as vectors, into the folder. It is a
+program of its own since Ray and Flower change a process.
 """
 
 from __future__ import annotations
@@ -27,11 +28,14 @@ from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Perform
 from nestegg.data import oriented_gradients
 from nestegg.flower import Enrolling, OwnAccount, PlannedStrategy, Sharing, private_client_app
 from nestegg.mechanism.randomness import Purpose, Randomness
-from nestegg.training.local import batches
+from nestegg.training.local import batches, default_loss
+from nestegg.training.losses import loss_for
 
 SEED, ROUNDS, CLIENTS = 3, 3, 8
 EPSILONS = (20.0,) * 4 + (40.0,) * 2 + (80.0,) * 2
-TRAINING = LocalTraining(epochs=2, batch_size=16, learning_rate=0.2)
+HAS_FEW_LABELS = "balanced" in sys.argv
+LOSS = nestegg.balanced if HAS_FEW_LABELS else default_loss
+TRAINING = LocalTraining(epochs=2, batch_size=16, learning_rate=0.2, loss=LOSS)
 PLAN = nestegg.plan(
     [
         Group("strict", 4, Budget(20.0), saving_rate=0.5),
@@ -52,7 +56,9 @@ def make_model(has_features: bool) -> nn.Module:
 def data_of(client: int) -> tuple[Tensor, Tensor]:
     x, y = load_digits(return_X_y=True)
     images = torch.from_numpy((x / 16.0).astype(np.float32)).reshape(-1, 1, 8, 8)
-    return images[client::CLIENTS], torch.from_numpy(y)[client::CLIENTS]
+    order = np.argsort(y, kind="stable")
+    own = np.array_split(order, CLIENTS)[client] if HAS_FEW_LABELS else np.arange(client, len(y), CLIENTS)
+    return images[own], torch.from_numpy(y)[own]
 
 
 def noise(context: Context, round_: int) -> np.random.Generator:
@@ -73,11 +79,11 @@ def make_client_app(folder: str, has_features: bool) -> ClientApp:
         round_ = int(message.content.config_records["config"]["server-round"])  # type: ignore[arg-type]
         x, y = data_of(client)
         x = oriented_gradients(x) if has_features else x
-        rate = TRAINING.rate(round_, ROUNDS)
+        rate, loss = TRAINING.rate(round_, ROUNDS), loss_for(LOSS, y)
         optimiser = torch.optim.SGD(model.parameters(), lr=rate, momentum=TRAINING.momentum)
         for rows in batches(len(y), TRAINING, RANDOMNESS, round_, client):
             optimiser.zero_grad()
-            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            loss(model(x[rows]), y[rows]).backward()
             optimiser.step()
         return Message(RecordDict({"arrays": ArrayRecord(model.state_dict())}), reply_to=message)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from nestegg.training.featured import with_features
     from nestegg.training.influence import Influence, measure_influence
+    from nestegg.training.losses import balanced
 
     __version__: str
 
@@ -72,6 +73,7 @@ __all__ = [
     "StoppedError",
     "Uniform",
     "VerificationError",
+    "balanced",
     "compare",
     "grouped",
     "load_plan",
@@ -103,6 +105,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     ),
     "training.featured": ("with_features",),
     "training.influence": ("Influence", "measure_influence"),
+    "training.losses": ("balanced",),
 }
 _EXTRAS = {
     "callbacks": ("training", "train"),
@@ -114,6 +117,7 @@ _EXTRAS = {
     "training": ("training", "train"),
     "training.featured": ("training", "train"),
     "training.influence": ("training", "train"),
+    "training.losses": ("training", "train"),
 }
 
 

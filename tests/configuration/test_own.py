@@ -256,7 +256,7 @@ MISTAKES = [
     (('[model]\nname = "MODULE:model"', '[model]\nname = "MODULE:tall"'), "model cannot take inputs of shape (3,)"),
     (("MODULE:model", "MODULE:frozen"), "model has no trainable parameters."),
     (("rounds = 3", 'rounds = 3\nloss = "MODULE:nope"'), "training.loss = 'MODULE:nope'"),
-    (("rounds = 3", 'rounds = 3\nloss = "mse"'), "training.loss = 'mse' must have the form 'module:Name'."),
+    (("rounds = 3", 'rounds = 3\nloss = "mse"'), "training.loss = 'mse' must be balanced, or have the form"),
     (("MODULE:clients", "people.parquet"), "federation.client_column is missing"),
 ]
 

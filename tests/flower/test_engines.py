@@ -32,7 +32,7 @@ RAY = {
 EPSILONS = (20.0, 20.0, 40.0, 80.0)
 
 
-@pytest.mark.parametrize("inputs", [(), ("features",)], ids=["inputs", "features"])
+@pytest.mark.parametrize("inputs", [(), ("features",), ("balanced",)], ids=["inputs", "features", "balanced"])
 def test_the_same_seed_gives_the_same_model_as_the_simulator(inputs: tuple[str, ...], tmp_path: Path) -> None:
     """On Flower's simulation engine, to float tolerance: cohorts, batches, clipping and noise are the same."""
     command = [sys.executable, "-m", "tests.simulation", str(tmp_path), *inputs]

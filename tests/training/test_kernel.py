@@ -16,6 +16,7 @@ from nestegg.mechanism.randomness import Randomness
 from nestegg.training import kernel
 from tests.federations import DENSE
 
+NETWORKS = [[30, 33, 17, 10], [64, 32, 1], [40, 5], [9, 1]]
 EDGES = (0, 3, 20, 61, 62)
 
 
@@ -32,7 +33,7 @@ def in_set(name: str, monkeypatch: pytest.MonkeyPatch) -> kernel.Kernel:
     return found
 
 
-def trained(compiled: kernel.Kernel, units: list[int], tanh: bool) -> torch.Tensor:
+def trained(compiled: kernel.Kernel, units: list[int], tanh: bool, shifts: Any = None) -> torch.Tensor:
     """Updates of a few clients after many steps that make much of a difference in the last bit."""
     generator = torch.Generator().manual_seed(4)
     sizes = np.array([37, 8, 1, 20])
@@ -43,19 +44,30 @@ def trained(compiled: kernel.Kernel, units: list[int], tanh: bool) -> torch.Tens
     starts = np.cumsum(sizes) - sizes
     order = np.concatenate([start + np.arange(n) for start, n in zip(starts, sizes, strict=True) for _ in range(25)])
     model = torch.randn(parameters, generator=generator) / 3.0
-    return kernel.train(
-        compiled, model, kernel.Network(units, tanh), samples, order, sizes, kernel.Steps(25, 8, 0.3, 0.9)
-    )
+    work = kernel.Work(samples, order, sizes, shifts)
+    return kernel.train(compiled, model, kernel.Network(units, tanh), work, kernel.Steps(25, 8, 0.3, 0.9))
 
 
 @pytest.mark.parametrize("tanh", [False, True])
-@pytest.mark.parametrize("units", [[30, 33, 17, 10], [64, 32, 1], [40, 5], [9, 1]])
+@pytest.mark.parametrize("units", NETWORKS)
 def test_instruction_sets_agree_to_the_bit(units: list[int], tanh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     fused = [name for name in DENSE if name != "baseline"]  # it has no product and sum with one rounding
-    updates = [trained(in_set(name, monkeypatch), units, tanh) for name in fused]
-    for update in updates:
-        assert torch.isfinite(update).all()
-        assert update.equal(updates[0])
+    for shifts in (None, np.random.default_rng(0).normal(size=(4, units[-1])).astype(np.float32)):
+        updates = [trained(in_set(name, monkeypatch), units, tanh, shifts) for name in fused]
+        for update in updates:
+            assert torch.isfinite(update).all()
+            assert update.equal(updates[0])
+
+
+@pytest.mark.parametrize("units", NETWORKS)
+def test_shifts_of_zero_change_no_bit_and_others_are_their_clients_own(library: Any, units: list[int]) -> None:
+    zero = np.zeros((4, units[-1]), np.float32)
+    plain = trained(library, units, False)
+    assert trained(library, units, False, zero).equal(plain)
+    zero[2, 0] = 1.0
+    shifted = trained(library, units, False, zero)
+    assert [bool(a.equal(b)) for a, b in zip(shifted, plain, strict=True)] == [True, True, False, True]
+    assert trained(library, units, False, np.asfortranarray(zero)).equal(shifted)
 
 
 def test_clipped_sums_are_the_same_in_every_instruction_set(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,12 +105,17 @@ def test_orders_are_those_of_numpy(library: kernel.Kernel) -> None:
 def test_training_refuses_what_it_would_misread(library: kernel.Kernel) -> None:
     network, steps = kernel.Network([8, 1], False), kernel.Steps(1, 4, 0.1, 0.9)
     model, samples, order, sizes = torch.zeros(9), torch.zeros(4, 10), np.arange(4), np.array([4])
-    good: list[Any] = [library, model, network, samples, order, sizes, steps]
-    assert kernel.train(*good).shape == (1, 9)
-    for place, bad in ((1, model[:8]), (1, model.double()), (3, samples[:, :9]), (3, samples.double()), (4, order[:3])):
-        given: list[Any] = [*good[:place], bad, *good[place + 1 :]]
+    good = kernel.Work(samples, order, sizes, np.zeros((1, 1), np.float32))
+    assert kernel.train(library, model, network, good, steps).shape == (1, 9)
+    bad: dict[str, list[Any]] = {
+        "samples": [samples[:, :9], samples.double()],
+        "order": [order[:3]],
+        "shifts": [np.zeros((1, 1)), np.zeros((2, 1), np.float32), np.zeros((1, 2), np.float32)],
+    }
+    works = [good._replace(**{name: value}) for name, values in bad.items() for value in values]
+    for given, work in [(model[:8], good), (model.double(), good), *((model, work) for work in works)]:
         with pytest.raises(ValueError, match="the kernel was given"):
-            kernel.train(*given)
+            kernel.train(library, given, network, work, steps)
 
 
 def updates(seed: int = 0, clients: int = 5) -> torch.Tensor:

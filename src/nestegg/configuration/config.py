@@ -14,6 +14,7 @@ from nestegg.planning.registry import METHODS, Method, default_method
 from nestegg.schema import Section, read_toml
 
 _FILE_URL = "sqlite:///"
+LOSSES = ("balanced",)  # that a configuration may name by a word
 NEWEST = 2  # format; whoever changes a default counts it up, and keeps the old one for older files
 
 
@@ -60,7 +61,7 @@ class Training(Section):
     engine: str = "auto"
     workers: int | None = None
     device: str = "cpu"
-    loss: str | None = None  # "module:function" of outputs and targets; by default cross entropy
+    loss: str | None = None  # "balanced", or "module:function" of outputs and targets; by default cross entropy
 
 
 class GroupTable(Section):
@@ -196,7 +197,7 @@ def is_own(dataset: str) -> bool:
 def has_own(config: Config) -> bool:
     """Return whether data, model or loss are somebody's own, so that only making them shows if they work."""
     named = any(is_named(name or "") for name in (config.model.name, config.model.features))
-    return is_own(config.federation.dataset) or named or config.training.loss is not None
+    return is_own(config.federation.dataset) or named or config.training.loss not in (None, *LOSSES)
 
 
 def _named(config: Config) -> list[str | None]:

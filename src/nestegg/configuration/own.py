@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nestegg.checks import one_of
-from nestegg.configuration.config import Config, changed, is_own
+from nestegg.configuration.config import LOSSES, Config, changed, is_own
 from nestegg.errors import InputError
 from nestegg.extras import needs
 from nestegg.named import called, is_named, load_object
@@ -132,7 +132,15 @@ def own_names(config: Config) -> Sequence[str]:
 def load_loss(config: Config) -> Callable[[Any, Any], Any] | None:
     """Load the loss that a configuration names, if it names one."""
     name = config.training.loss
-    return None if name is None else NamedLoss(name, load_object("training.loss", name, config.code))
+    if name is None:
+        return None
+    if name in LOSSES:
+        from nestegg.training import losses
+
+        return getattr(losses, name)  # type: ignore[no-any-return]
+    if not is_named(name):
+        raise InputError(f"training.loss = {name!r} must be {', '.join(LOSSES)}, or have the form 'module:function'.")
+    return NamedLoss(name, load_object("training.loss", name, config.code))
 
 
 @dataclass(frozen=True)
@@ -147,6 +155,12 @@ class NamedLoss:
         is_single = outputs.shape == (*targets.shape, 1)
         loss: Tensor = self.function(outputs.squeeze(-1) if is_single else outputs, targets)
         return loss
+
+    def for_client(self, targets: Tensor) -> NamedLoss:
+        """Return the loss of one client, where it is made for each."""
+        from nestegg.training.losses import loss_for
+
+        return NamedLoss(self.name, loss_for(self.function, targets))
 
 
 def _from_parquet(config: Config) -> OwnClients:

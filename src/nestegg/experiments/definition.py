@@ -42,6 +42,7 @@ class Hyperparameters(Section):
     server_momentum: float = Field(default=0.0, ge=0, lt=1)
     model: str | None = None  # by default the paper's network for the dataset, which scales reduce
     features: str | None = None
+    loss: Literal["balanced"] | None = None
     validation: _Count | None = None  # training samples that no client gets
     tested_on: Literal["test", "validation"] = "test"
     memory: float | None = None  # of the method optimal: κ, or else the measured curve

@@ -57,6 +57,7 @@ def configured(setting: Hyperparameters, scale: str, seed: int) -> Config:
             batch_size=setting.batch_size,
             learning_rate=setting.learning_rate,
             reproducible=True,
+            loss=setting.loss,
         ),
         privacy=Privacy(
             spending_rate=setting.spending_rate,

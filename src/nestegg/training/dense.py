@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from nestegg.mechanism import Layout
 from nestegg.mechanism.randomness import Randomness
 from nestegg.training.clients import Clients, Integers
-from nestegg.training.kernel import Kernel, Network, Steps, orders, train
+from nestegg.training.kernel import Kernel, Network, Steps, Work, orders, train
 from nestegg.training.local import LocalTraining
+from nestegg.training.losses import Balanced, shifts
 
 # Numbers in the updates of one block, about: enough to outweigh its call from Python. A block has some clients at
 # least, unless they take too much memory; where there are many clients, there are also many blocks, for many workers.
@@ -51,6 +54,19 @@ def is_hooked(part: nn.Module) -> bool:
     return bool(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks or part._backward_pre_hooks)
 
 
+class _Rows(NamedTuple):
+    """Samples of some clients, where those of each begin, how many, and what is added to each client's outputs."""
+
+    samples: Tensor
+    starts: Integers
+    sizes: Integers
+    shifts: NDArray[np.float32] | None
+
+    def of(self, block: list[int]) -> _Rows:
+        own = None if self.shifts is None else self.shifts[block]
+        return _Rows(self.samples, self.starts[block], self.sizes[block], own)
+
+
 class DenseEngine:
     """Forward and backward passes of small networks without autograd, and without calls from Python in each batch.
 
@@ -75,16 +91,27 @@ class DenseEngine:
         self.clients = clients
         units = [self.layout.shapes[0][1], *(shape[0] for shape in self.layout.shapes[::2])]
         self.network = Network(units, any(type(part) is nn.Tanh for part in model.modules()))
-        self.all: tuple[Tensor, Integers, Integers] | None = None
+        self.all: _Rows | None = None
         if not clients.is_lazy:  # side by side once and for all
             self.all = self._side_by_side(range(len(clients)))
 
-    def _side_by_side(self, block: Sequence[int]) -> tuple[Tensor, Integers, Integers]:
-        """Samples of some clients as rows [inputs, 1, what is expected], and where those of each begin and how many."""
+    def _side_by_side(self, block: Sequence[int]) -> _Rows:
+        """Samples of some clients as rows [inputs, 1, what is expected]."""
         x, y, sizes = self.clients.rows(block)
         outputs, x = self.network.units[-1], x.flatten(1)
         expected = y[:, None] if outputs == 1 else functional.one_hot(y, outputs)
-        return torch.cat([x, x.new_ones(len(y), 1), expected.to(x.dtype)], dim=1), np.cumsum(sizes) - sizes, sizes
+        samples = torch.cat([x, x.new_ones(len(y), 1), expected.to(x.dtype)], dim=1)
+        return _Rows(samples, np.cumsum(sizes) - sizes, sizes, self._shifts(y, sizes))
+
+    def _shifts(self, y: Tensor, sizes: Integers) -> NDArray[np.float32] | None:
+        """What the balanced loss adds to each client's outputs."""
+        if not isinstance(self.training.loss, Balanced):
+            return None
+        outputs = self.network.units[-1]
+        labels = max(outputs, 2)
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        counts = np.bincount(owner * labels + y.numpy(), minlength=len(sizes) * labels)
+        return shifts(counts.reshape(-1, labels), outputs)
 
     def blocks(self, cohort: Sequence[int]) -> list[list[int]]:
         """Clients of similar size side by side, the largest first: nobody waits for the largest at the end."""
@@ -117,11 +144,9 @@ class DenseEngine:
 
     def _train(self, model: Tensor, block: list[int], round_: int, rate: float) -> Tensor:
         training, key = self.training, self.randomness.order_key(round_)
-        if self.all is None:
-            samples, starts, sizes = self._side_by_side(block)
-        else:
-            samples, starts, sizes = self.all[0], self.all[1][block], self.all[2][block]
-        order = orders(self.kernel, key, self.clients.keys(block), sizes, starts, training.epochs)
-        batch = max(1, min(training.batch_size, int(sizes.max())))  # no client of the block has more in a batch
+        rows = self._side_by_side(block) if self.all is None else self.all.of(block)
+        order = orders(self.kernel, key, self.clients.keys(block), rows.sizes, rows.starts, training.epochs)
+        batch = max(1, min(training.batch_size, int(rows.sizes.max())))  # no client of the block has more in a batch
         steps = Steps(training.epochs, batch, rate, training.momentum)
-        return train(self.kernel, model, self.network, samples, order, sizes, steps)
+        work = Work(rows.samples, order, rows.sizes, rows.shifts)
+        return train(self.kernel, model, self.network, work, steps)

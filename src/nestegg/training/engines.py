@@ -19,7 +19,8 @@ from nestegg.training import kernel
 from nestegg.training.clients import Clients
 from nestegg.training.dense import DenseEngine, is_dense, is_hooked
 from nestegg.training.evaluation import channels_last, convolves
-from nestegg.training.local import LocalTraining, batches, default_loss
+from nestegg.training.local import LocalTraining, batches
+from nestegg.training.losses import is_entropy, loss_for
 from nestegg.training.performance import Performance
 from nestegg.training.seeding import seeded, torch_seeded
 from nestegg.training.workers import Engine
@@ -111,11 +112,12 @@ class LoopEngine:
 
     def _train_on(self, x: Tensor, y: Tensor, plan: list[NDArray[np.int64]], rate: float) -> None:
         step = self._sgd(rate) if self.optimizer is None else self._own(self.optimizer, rate)
+        loss_of = loss_for(self.loss, y)
         for batch in plan:
             index = torch.from_numpy(batch).to(x.device)
             inputs = channels_last(x[index]) if self.convolves else x[index]
             with _precision(self.precision, x.device.type):
-                loss = self.loss(self.model(inputs), y[index])
+                loss = loss_of(self.model(inputs), y[index])
             step(loss)
         if self.optimizer is not None:  # it may have put other tensors in the place of our views
             self.weights.copy_(self.layout.flatten(self.model))
@@ -157,7 +159,7 @@ def make_engine(
         "the model is more than linear layers with rectifiers, or with hyperbolic tangents, between them": not is_dense(
             model, clients.zeros[0].shape[1:]
         ),
-        "the loss is your own": training.loss is not default_loss,
+        "the loss is your own": not is_entropy(training.loss),
         "the optimiser is your own": training.optimizer is not None,
         "inputs are whole numbers": not clients.zeros[0].is_floating_point(),
         "precision is 'bf16'": performance.precision != "fp32",
@@ -185,7 +187,7 @@ def _keeps_nothing(model: nn.Module, training: LocalTraining) -> bool:
     known = ("torch.nn.modules.", "nestegg.")
     parts = list(model.modules())
     hooked = any(is_hooked(part) for part in parts)
-    ours = training.loss is default_loss and training.optimizer is None
+    ours = is_entropy(training.loss) and training.optimizer is None
     return ours and not hooked and all(type(part).__module__.startswith(known) for part in parts)
 
 

@@ -13,6 +13,7 @@
 #define multiply OWN(multiply)
 #define exponential OWN(exponential)
 #define hyperbolic_tangent OWN(hyperbolic_tangent)
+#define shift OWN(shift)
 #define differentiate OWN(differentiate)
 #define differentiate_one OWN(differentiate_one)
 #define pack OWN(pack)
@@ -127,6 +128,11 @@ INLINE vector hyperbolic_tangent(vector x) {
     const integers sign = (integers)x & INT32_MIN;
     const vector e = exponential(-2.0f * (vector)((integers)x ^ sign), 1.0f);
     return (vector)((integers)(-e / (e + 2.0f)) | sign);
+}
+
+INLINE void shift(float *outputs, int64_t batch, int64_t n, const float *by) {
+    for (int64_t i = 0; i < batch; i++)
+        for (int64_t j = 0; j < n; j++) outputs[i * padded(n) + j] += by[j];
 }
 
 /* Derivative of the mean loss by the outputs, in their place: probabilities less what is expected, over the batch. */
@@ -275,10 +281,12 @@ INLINE float *allocate(network *net, float **table, int64_t batch) {
 
    samples: rows of `width` numbers: inputs, a 1, what is expected. order: of every client and epoch, rows of samples.
    sizes: samples of every client. units: of every layer, inputs first. tanh: what is between layers, instead of
-   rectifiers. updates: (clients, parameters). Returns 0, or 1 if there is not enough memory. */
+   rectifiers. shifts: (clients, outputs), added to a client's outputs before the loss, or 0 for none. updates: (clients,
+   parameters). Returns 0, or 1 if there is not enough memory. */
 TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t *order, const int64_t *sizes,
                               int64_t clients, int64_t epochs, int64_t batch, int64_t layers, const int64_t *units,
-                              int64_t tanh, const float *model, float *updates, float rate, float momentum) {
+                              int64_t tanh, const float *shifts, const float *model, float *updates, float rate,
+                              float momentum) {
     network net = {.layers = layers, .width = width, .units = units, .tanh = tanh};
     float **table = malloc((size_t)(4 * layers + 1) * sizeof(float *));
     float *memory = table ? allocate(&net, table, batch) : 0;
@@ -294,6 +302,7 @@ TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t
                     memcpy(net.inputs[0] + i * width, sample, (size_t)width * sizeof(float));
                 }
                 forward(&net, rows);
+                if (shifts) shift(net.delta[layers - 1], rows, units[layers], shifts + client * units[layers]);
                 const float *expected = net.inputs[0] + units[0] + 1;
                 if (units[layers] == 1) differentiate_one(net.delta[layers - 1], rows, expected, width);
                 else differentiate(net.delta[layers - 1], rows, units[layers], expected, width);

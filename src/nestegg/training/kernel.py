@@ -24,7 +24,7 @@ from nestegg.errors import InputError
 from nestegg.mechanism import BELOW
 
 VARIABLE = "NESTEGG_KERNEL"
-_INTERFACE = 3  # what kernel.c says of itself
+_INTERFACE = 4  # what kernel.c says of itself
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,23 @@ class Network(NamedTuple):
 
     units: Sequence[int]
     tanh: bool
+
+
+class Work(NamedTuple):
+    """What every client of a block trains on.
+
+    Attributes:
+        samples: all clients', as rows [inputs, 1, what is expected].
+        order: of every client and epoch, numbers of samples.
+        sizes: samples of every client.
+        shifts: (clients, outputs), of single precision: what is added to a client's outputs before the loss, if
+            anything.
+    """
+
+    samples: Tensor
+    order: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    shifts: NDArray[np.float32] | None = None
 
 
 class Steps(NamedTuple):
@@ -102,33 +119,27 @@ def _library() -> ctypes.CDLL | None:
         return None
 
 
-def train(
-    kernel: Kernel,
-    model: Tensor,
-    network: Network,
-    samples: Tensor,
-    order: NDArray[np.int64],
-    sizes: NDArray[np.int64],
-    steps: Steps,
-) -> Tensor:
+def train(kernel: Kernel, model: Tensor, network: Network, work: Work, steps: Steps) -> Tensor:
     """Return the updates of clients that train from a model, (clients, parameters).
 
     Args:
         kernel: that trains them.
         model: weights, layer by layer.
         network: what they are the weights of.
-        samples: all clients', as rows [inputs, 1, what is expected].
-        order: of every client and epoch, numbers of samples.
-        sizes: samples of every client.
+        work: what each trains on.
         steps: what each does.
     """
+    samples, order, sizes, shifts = work
     layers = np.array(network.units, np.int64)
     parameters, samples_taken = int(((layers[:-1] + 1) * layers[1:]).sum()), steps.epochs * sizes.sum()
     if len(model) != parameters or samples.shape[1] != layers[0] + 1 + layers[-1] or len(order) != samples_taken:
         raise ValueError("the kernel was given a model, samples or orders of another size than it would read")
     if not (model.dtype == samples.dtype == torch.float32 and samples.is_contiguous()):
         raise ValueError("the kernel was given numbers that are not of single precision, row by row")
+    if shifts is not None and not (shifts.dtype == np.float32 and shifts.shape == (len(sizes), layers[-1])):
+        raise ValueError("the kernel was given shifts of another size or precision than it would read")
     model, order, sizes = model.contiguous(), np.ascontiguousarray(order), np.ascontiguousarray(sizes)
+    shifts = None if shifts is None else np.ascontiguousarray(shifts)
     updates = torch.empty(len(sizes), len(model))
     whole, real = ctypes.c_int64, ctypes.c_float
     # Where no layer fills half of a vector of sixteen, vectors of eight are faster and give the same bits.
@@ -144,6 +155,7 @@ def train(
         whole(len(layers) - 1),
         _at(layers.ctypes.data),
         whole(network.tanh),
+        _at(None if shifts is None else shifts.ctypes.data),
         _at(model.data_ptr()),
         _at(updates.data_ptr()),
         real(steps.rate),
@@ -244,5 +256,5 @@ def add_clipped(
     return lengths
 
 
-def _at(address: int) -> ctypes.c_void_p:
+def _at(address: int | None) -> ctypes.c_void_p:
     return ctypes.c_void_p(address)

@@ -42,7 +42,8 @@ class LocalTraining:
         schedule: the curve of λ over the rounds, which depends on no data: cosine anneals it from its full value
             towards 0, constant does not. One's own is a factor for each round, or a function of the round, from 1, and
             of the number of rounds that returns one.
-        loss: of outputs and targets, a mean over the samples of a batch.
+        loss: of outputs and targets, a mean over the samples of a batch; `nestegg.balanced` where clients have few
+            labels. One with a method `for_client(targets)` is made for each client.
         optimizer: makes another optimiser than SGD with momentum, as `torch.optim.Adam` does: it is called with the
             parameters and lr=λ_t, for each client in each round.
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from nestegg.errors import InputError
-from nestegg.training.local import Loss, Samples, default_loss
+from nestegg.training.local import Loss, Samples
+from nestegg.training.losses import is_entropy
 
 
 def as_pair(whose: str, data: Any) -> Samples:
@@ -88,7 +89,7 @@ def check_fit(model: nn.Module, zeros: Samples, loss: Loss) -> int | None:
         if parameter.requires_grad and parameter.dtype != torch.float32:
             raise InputError(f"model has {name!r} of type {parameter.dtype}; what is trained is of torch.float32.")
     outputs = _outputs(model, zeros[0])
-    if loss is not default_loss:
+    if not is_entropy(loss):
         return None
     if zeros[1].is_floating_point():
         raise InputError("clients have targets that are no whole numbers; give a loss of your own for them.")
