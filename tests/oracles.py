@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+import dp_accounting
 import mpmath as mp
 import numpy as np
 from scipy.special import ndtr
@@ -62,6 +64,18 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if gaussian_delta(mu, middle) > delta else (low, middle)
     return low
+
+
+def epsilon_by_google(charges: Iterable[tuple[float, float, int]], delta: float, *, by: str) -> float:
+    """ε of releases (q, σ, how many times), by an accountant of Google's library: rdp or pld."""
+    accountants = {
+        "rdp": dp_accounting.rdp.RdpAccountant([1 + 0.1 * i for i in range(1, 640)]),
+        "pld": dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-3),
+    }
+    for q, sigma, count in charges:
+        release = dp_accounting.PoissonSampledDpEvent(q, dp_accounting.GaussianDpEvent(sigma))
+        accountants[by].compose(release, count)
+    return float(accountants[by].get_epsilon(delta))
 
 
 def epsilon_from_below(q: float, sigma: float, count: int, delta: float, width: float) -> float:

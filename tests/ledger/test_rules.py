@@ -20,7 +20,7 @@ from nestegg.ledger import Ledger, Part, Rule
 from nestegg.ledger.books import CONDITION
 from nestegg.ledger.rules import new_rule, rule_for_plan
 from tests.ledger.ledgers import LIFE, NAMES, begun, spend
-from tests.oracles import epsilon_from_rdp, gaussian_delta, rdp_by_quadrature
+from tests.oracles import epsilon_by_google, epsilon_from_rdp, gaussian_delta, rdp_by_quadrature
 
 ALL = {name: Budget(14.0) for name in NAMES}
 
@@ -101,6 +101,24 @@ def test_a_gaussian_account_charges_sampled_rounds_as_if_everybody_were_sampled(
         dear.replan()
         spend(ledger.books("wednesday"), 5)
         assert 13.9 < ledger.account("ada").epsilon <= 14.0
+        ledger.verify()
+
+
+@pytest.mark.parametrize("rule", ["fixed", "gaussian", "renyi"])
+def test_a_plan_at_rate_one_is_planned_anew_after_a_sampled_run_elsewhere(url: str, rule: str) -> None:
+    groups = [Group("strict", 2, Budget(12.0)), Group("open", 2, Budget(12.0))]
+    with begun(url, plan(groups, 6), ALL, rule=rule) as (ledger, books):
+        assert books.plan.accountant == "gaussian"
+        spend(books, 2)
+        spend(ledger.begin("elsewhere", one_group(6.0, 5, spending_rate=0.7), NAMES), 5)
+        with pytest.raises(BudgetError, match="would go over budget"):
+            books.check_rest()
+        made = books.replan()
+        assert made.accountant == "gaussian"
+        spend(books, 4)
+        ada = ledger.account("ada")
+        assert 13.5 < ada.epsilon <= 14.0 * (1 + 1e-9)
+        assert epsilon_by_google(ada.charges, 1e-5, by="pld") <= 14.0
         ledger.verify()
 
 

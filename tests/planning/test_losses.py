@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from dp_accounting import dp_event
-from dp_accounting.pld import PLDAccountant
 
 from nestegg import Budget, Charge, Group, GroupPlan, plan
 from nestegg.accounting import RdpAccountant, compose, merged
 from nestegg.errors import VerificationError
 from nestegg.planning import epsilon_by_pld, judge, judged, losses, verify
 from nestegg.planning.losses import loss, rounded_down
+from tests.oracles import epsilon_by_google
 
 PAPER = [
     Group("strict", 34, Budget(10.0), saving_rate=0.5, transition=13),
@@ -22,17 +20,9 @@ PAPER = [
 MANY = [Group("a", 10, Budget(8.0), saving_rate=0.8, transition=81)]
 
 
-def google(charges: Sequence[Charge], delta: float) -> float:
-    """ε by Google's accountant, fed with the releases one after the other, on a grid of its own."""
-    accountant = PLDAccountant(value_discretization_interval=1e-3)
-    for q, sigma, count in charges:
-        accountant.compose(dp_event.PoissonSampledDpEvent(q, dp_event.GaussianDpEvent(sigma)), count)
-    return float(accountant.get_epsilon(delta))
-
-
 @pytest.mark.parametrize("row", plan(PAPER, 25).groups, ids=lambda row: row.group.name)
 def test_paper_example_is_never_below_exact_distributions(row: GroupPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    exact = google(row.charges(), 1e-5)
+    exact = epsilon_by_google(row.charges(), 1e-5, by="pld")
     assert exact * (1.0 - 1e-6) <= loss(row.charges(), 1e-5).epsilon <= exact * (1.0 + 1e-4)
     monkeypatch.setattr(losses, "_FEW", 1)  # as if there were many releases, rounded with a visible width
     rounded = loss(row.charges(), 1e-5, width=0.05).epsilon
@@ -47,7 +37,7 @@ def test_many_rounds_are_judged_by_few_releases_within_the_stated_tolerance() ->
     exact, rounded = loss(charges, 1e-5, width=0.0), loss(charges, 1e-5)
     assert exact.epsilon < rounded.epsilon <= exact.epsilon * (1.0 + 5e-4)
     assert exact.advantage < rounded.advantage <= exact.advantage + 5e-4
-    assert exact.epsilon == pytest.approx(google(charges, 1e-5), rel=1e-4)
+    assert exact.epsilon == pytest.approx(epsilon_by_google(charges, 1e-5, by="pld"), rel=1e-4)
 
 
 def test_rounding_down_keeps_rates_and_rounds_and_never_adds_noise() -> None:

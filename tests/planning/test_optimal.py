@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from nestegg import Budget, Charge, Group, GroupPlan, InputError, Optimal, Plan,
 from nestegg.accounting import ORDERS, Array, rdp
 from nestegg.configuration.config import load_config
 from nestegg.configuration.participants import make_plan
+from nestegg.planning.consistency import check_plan
 from nestegg.planning.curves import Pace, pace_of
 from nestegg.planning.influence import FORMAT, fitted_memory, forgetting, read_influence, resampled
 from nestegg.planning.planners.optimal import FLOOR
@@ -312,6 +314,29 @@ def test_releases_to_a_sample_before_are_refused_by_the_gaussian_accountant() ->
     spent = Group("spent", 5, Budget(1.0), already_spent=(Charge(1.0, 0.5, 3),))
     with pytest.raises(InputError, match="cannot be met by any noise, with what is spent already"):
         plan([spent], 5, method="optimal")
+
+
+@pytest.mark.parametrize("method", ["optimal", "idp-fedavg", "fedavg"])
+def test_who_never_saves_may_have_any_saving_rate_and_transition(method: str) -> None:
+    plain = Group("all", 10, Budget(8.0))
+    saver = replace(plain, saving_rate=0.8, transition=9)
+    made, same = (plan([group], 5, method=method, spending_rate=0.5) for group in (saver, plain))
+    assert made.digest == same.digest
+    check_plan(made)
+    with pytest.raises(InputError, match=r"saving_rate = 0\.8 must be above 0 and at most spending_rate = 0\.5"):
+        plan([saver], 5, method="spend-as-you-go", spending_rate=0.5)
+    with pytest.raises(InputError, match="transition = 9 must be a whole number, from 1 to 5"):
+        plan([saver], 5, method="spend-as-you-go")
+
+
+def test_nor_do_they_count_in_a_file_of_budgets(tmp_path: Path) -> None:
+    (tmp_path / "budgets.csv").write_text("client,epsilon,saving_rate,transition\nada,8,0.8,9\nbob,8,0.8,9\n")
+    for method, refused in (("optimal", False), ("spend-as-you-go", True)):
+        keys = f'method = "{method}"\nspending_rate = 0.5\nbudgets_file = "budgets.csv"\n'
+        (tmp_path / "config.toml").write_text(f"[training]\nrounds = 5\n[privacy]\n{keys}")
+        config = load_config(tmp_path / "config.toml")
+        with pytest.raises(InputError, match=r"line 2: saving_rate = '0\.8'") if refused else nullcontext():
+            assert make_plan(config).groups[0].sampling_rate == (0.5,) * 5
 
 
 CONFIG = """

@@ -19,6 +19,9 @@ from nestegg import (
 )
 from nestegg.planning import Standing, replanned
 from tests.conftest import ANY_LENGTH, GROUPS, with_history
+from tests.oracles import epsilon_by_google
+
+ELSEWHERE = (Charge(0.3, 1.5, 4), Charge(0.9, 3.0, 2))  # releases to a sample of clients
 
 
 @pytest.mark.slow
@@ -116,3 +119,37 @@ def test_every_group_goes_on_with_its_own_curve() -> None:
                 np.array(old.noise_multiplier[2:]) / old.noise_multiplier[2]
             )
             assert 0.999 * new.group.budget.epsilon <= new.epsilon_spent[-1] <= new.group.budget.epsilon
+
+
+@pytest.mark.parametrize("method", ["optimal", "idp-fedavg", "dp-fedavg"])
+def test_a_gaussian_plan_goes_on_by_what_knows_sampling_where_somebody_was_sampled_elsewhere(method: str) -> None:
+    made = plan(ANY_LENGTH, 8, method=method, accountant="gaussian", spending_rate=1.0)
+    rest = made.replan(3, {"strict": ELSEWHERE})
+    assert (rest.accountant, rest.spending_rate, rest.parameters) == ("rdp", 1.0, made.parameters)
+    rest.verify()
+    spent = {row.group.name: epsilon_by_google(row.charges(), 1e-5, by="rdp") for row in rest.groups}
+    assert spent["strict"] == pytest.approx(10.0, rel=2e-3)  # nobody is over, and nothing is left
+    for row in rest.groups:
+        assert epsilon_by_google(row.charges(), 1e-5, by="pld") <= row.group.budget.epsilon
+    assert {*ELSEWHERE} <= {*rest.groups[0].already_spent}
+
+
+def test_a_gaussian_plan_stays_exact_where_everybody_was_in_every_round() -> None:
+    made = plan(ANY_LENGTH, 8, method="optimal")
+    rest = made.replan(3, {"strict": [Charge(1.0, 5.0, 2)]})
+    assert rest.accountant == "gaussian"
+    for row in rest.groups:
+        assert epsilon_by_google(row.charges(), 1e-5, by="pld") == pytest.approx(row.group.budget.epsilon, rel=2e-3)
+
+
+def test_only_members_who_were_sampled_elsewhere_are_accounted_for_by_what_knows_sampling() -> None:
+    made = plan(ANY_LENGTH, 8, method="optimal")
+    own = {row.group.name: Standing("this run", row.group.budget, row.charges(3)) for row in made.groups}
+    bob = Standing("client bob", Budget(10.0), (*own["strict"].charges, *ELSEWHERE))
+    new = replanned(made, 3, {name: [one, bob] if name == "strict" else [one] for name, one in own.items()})
+    assert new.accountant == "gaussian"  # of this run, in which everybody is in every round
+    charges = (*ELSEWHERE, *new.groups[0].charges())
+    assert epsilon_by_google(charges, 1e-5, by="rdp") == pytest.approx(10.0, rel=2e-3)
+    for before, after in zip(made.groups[1:], new.groups[1:], strict=True):
+        assert after.noise_multiplier == pytest.approx(before.noise_multiplier, rel=1e-9)
+    new.verify()

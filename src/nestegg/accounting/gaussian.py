@@ -66,6 +66,7 @@ class GaussianSpending:
         """The sum after every row, begun with `before`."""
         return GaussianSpending(before.squares + np.cumsum(self.squares))
 
+    @np.errstate(all="ignore")  # what comes to nothing is seen to where it does
     def epsilon(self, delta: float) -> Array:
         """The smallest ε of every row; where rounding decides, the larger."""
         found = np.empty_like(self.squares)
@@ -73,6 +74,7 @@ class GaussianSpending:
             found[start : start + _CHUNK] = _epsilon(self.squares[start : start + _CHUNK], delta)
         return found
 
+    @np.errstate(all="ignore")
     def delta(self, epsilon: float) -> Array:
         """The smallest δ of every row for a given ε; where rounding decides, the larger."""
         mu = np.sqrt(self.squares)
@@ -102,6 +104,7 @@ class GaussianAccountant(Accountant[GaussianSpending]):
         return GaussianSpending(rates / np.square(np.asarray(noises, np.float64)))
 
 
+@np.errstate(all="ignore")
 def gaussian_allowance(epsilon: ArrayLike, delta: float) -> Array:
     """Return the largest μ² = Σ σ^(−2) within every budget; where rounding decides, the smaller.
 
@@ -147,11 +150,10 @@ def _by_newton(step: Callable[[Array], Array], start: Array, delta: float) -> Ar
     """About where steps end, if they do; unknown where δ is so flat that rounding decides far and wide."""
     if delta > _FLAT:
         return np.full_like(start, np.nan)
-    with np.errstate(all="ignore"):  # a row may come to nothing: it is not used unless it is confirmed
-        for _ in range(_NEWTON):
-            last, start = start, step(start)
-            if np.all(np.abs(start - last) <= 1e-8 * start):
-                break
+    for _ in range(_NEWTON):  # a row may come to nothing: it is not used unless it is confirmed
+        last, start = start, step(start)
+        if np.logical_and.reduce(np.abs(start - last) <= 1e-8 * start):
+            break
     return start
 
 
@@ -164,26 +166,31 @@ def _bisected(below: Callable[[Rows, Array], NDArray[np.bool_]], top: Array, nea
     """
     low, high, known = np.zeros_like(top), top.copy(), np.isfinite(near)
     doubt = _DOUBT * (1.0 + near)
+    first, last = np.where(known, near - doubt, -np.inf), np.where(known, near + doubt, np.inf)
     # While intervals are wide, their middles are clear of all doubt, but for accidents that leave an end in doubt.
-    wide = max(int(np.log2(np.min(top / (_WIDE * doubt), initial=np.exp2(_STEPS)))), 0) if known.all() else 0
+    wide, tight, steps = 0, 0, _STEPS
+    if known.all() and top.size:
+        wide = max(int(np.log2((top / doubt).min() / _WIDE)), 0)
+        # So many bisections, but for rounding, and ends are neighbours.
+        digits = np.minimum(np.log2(top / np.spacing(near)), _STEPS)
+        tight, steps = int(digits.min()) - 2, min(int(digits.max()) + 4, _STEPS)
     middle, is_below = np.empty_like(top), np.empty(top.shape, np.bool_)
     asked = ~known
-    for step in range(_STEPS):
-        np.multiply(np.add(low, high, out=middle), 0.5, out=middle)
-        np.less(middle, near, out=is_below)
+    for step in range(steps):
+        np.multiply(np.add(low, high, middle), 0.5, middle)
+        np.less(middle, near, is_below)
         if step == wide:
-            asked |= (near - low > doubt) & (high - near > doubt)
+            asked |= (low < first) & (last < high)
         if step >= wide:
-            rows = np.flatnonzero(~(np.abs(middle - near) > doubt))
-            if rows.size:
-                is_open = (low < middle) & (middle < high)  # else the ends are neighbours, and stay
-                if not is_open.any():
-                    break
-                rows = rows[is_open[rows]]
-                is_below[rows] = below(rows, middle[rows])
+            is_in_doubt = (first <= middle) & (middle <= last)
+            if step >= tight:  # neighbours have no middle, and stay
+                is_in_doubt &= (low < middle) & (middle < high)
                 is_below = (is_below | (middle == low)) & (middle < high)
-        np.copyto(low, middle, where=is_below)
-        np.copyto(high, middle, where=np.logical_not(is_below, out=is_below))
+            rows = is_in_doubt.nonzero()[0]
+            if rows.size:
+                is_below[rows] = below(rows, middle[rows])
+        np.putmask(low, is_below, middle)
+        np.putmask(high, ~is_below, middle)
     # Where `near` is off, ends meet at the edge of doubt, where on one side nobody was asked.
     asked &= ~known | (np.maximum(near - low, high - near) <= doubt / 2.0)
     if not asked.all():
@@ -195,19 +202,19 @@ def _bisected(below: Callable[[Rows, Array], NDArray[np.bool_]], top: Array, nea
 
 def _log_delta(mu: Array, epsilon: Array) -> tuple[Array, Array, Array]:
     """Return log δ(ε), never below the truth: with the most that rounding can have taken from it; R(x) and R(x + μ)."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratio = epsilon / mu
-        x = ratio - mu / 2.0
-        near = np.maximum(x, _FAR)
-        here, beyond = _mills(near), _mills(x + mu)
-        gap = here - beyond
-        log_delta = -np.square(near) / 2.0 - _LOG_ROOT + np.log(gap)
-        lost = 10.0 * _ULP * (here + beyond) / gap + _ULP * (1.0 + np.abs(x)) * (ratio + mu)
-        if (far := x < _FAR).any():
-            first_form = np.log(ndtr(-x) - np.exp(-np.square(x) / 2.0) / _ROOT_2PI * beyond)
-            log_delta = np.where(far, first_form, log_delta)
-        safe = log_delta + lost
-    if not np.isfinite(safe.sum()):
+    ratio = epsilon / mu
+    x = ratio - mu / 2.0
+    near = np.maximum(x, _FAR)
+    here, beyond = _mills(near), _mills(x + mu)
+    gap = here - beyond
+    log_delta = -np.square(near) / 2.0 - _LOG_ROOT + np.log(gap)
+    lost = 10.0 * _ULP * (here + beyond) / gap + _ULP * (1.0 + np.abs(x)) * (ratio + mu)
+    far = x < _FAR
+    if np.logical_or.reduce(far):
+        first_form = np.log(ndtr(-x) - np.exp(-np.square(x) / 2.0) / _ROOT_2PI * beyond)
+        log_delta = np.where(far, first_form, log_delta)
+    safe = log_delta + lost
+    if not np.isfinite(np.add.reduce(safe)):
         safe = np.where(mu > 0.0, np.where(np.isnan(safe), np.inf, safe), -np.inf)
     return safe, here, beyond
 

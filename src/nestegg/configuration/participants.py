@@ -171,7 +171,9 @@ def _read_groups(config: Config) -> tuple[tuple[Group, ...], tuple[ClientBudgets
     elif privacy.groups:
         raise InputError("privacy.budgets_file and privacy.groups are both given; one of them must go.")
     else:
-        found = read_clients(privacy.budgets_file, config.training.rounds, privacy.spending_rate)
+        may_save = known_method("privacy.method", privacy.method).lets_save
+        limits = (config.training.rounds, privacy.spending_rate) if may_save else ()
+        found = read_clients(privacy.budgets_file, *limits)
         groups, member = bucket(found, privacy.budget_levels, privacy.delta)
         file = found, member
         if clients not in (None, member.size):

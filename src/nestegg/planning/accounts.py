@@ -46,7 +46,7 @@ class Accounting:
         refuses: raises where it cannot account for groups and a spending rate; also told whether it was asked for by
             name.
         orders: of Rényi that its plans name, and how many these may be.
-        again: returns what a re-plan is to be made with.
+        again: returns what a re-plan of a plan is to be made with, from all that was charged before it.
         stated_to: how exactly numbers of a plan follow from its rows.
         is_final: whether nobody may be over budget by its own numbers, too.
         rule: of accounts in the ledger of a run by itself.
@@ -59,7 +59,7 @@ class Accounting:
     refuses: Callable[[Sequence[Group], float, bool], None] = lambda groups, spending_rate, by_name: None
     orders: tuple[float, ...] = ()
     order_counts: tuple[float, float] = (0, np.inf)
-    again: Callable[[Plan], str | Accountant[Any]] = lambda plan: plan.accountant
+    again: Callable[[Plan, Sequence[Charge]], str | Accountant[Any]] = lambda plan, charges: plan.accountant
     stated_to: float = 1e-6
     is_final: bool = True
     rule: str = "fixed"
@@ -139,8 +139,9 @@ def _renyi_of(plan: Plan, row: GroupPlan) -> Accountant[Any]:
     return renyi_account(*plan.orders) if plan.orders else budget_account("renyi", row.group.budget)
 
 
-def _gaussian_or_rdp(plan: Plan, charges: Sequence[Charge]) -> Accountant[Any]:
-    return GaussianAccountant() if all(charge.sampling_rate == 1.0 for charge in charges) else RdpAccountant()
+def _gaussian_or_rdp(charges: Sequence[Charge]) -> str:
+    """The Gaussian formula is no bound for releases to a sample of clients; Rényi curves are one for all releases."""
+    return "gaussian" if all(charge.sampling_rate == 1.0 for charge in charges) else "rdp"
 
 
 ACCOUNTANTS: dict[str, Accounting] = {
@@ -165,8 +166,9 @@ ACCOUNTANTS: dict[str, Accounting] = {
         label="the Gaussian formula",
         plans=lambda groups, rounds, spending_rate: [GaussianAccountant() for _ in groups],
         states=lambda plan, row: GaussianAccountant(),
-        sees=_gaussian_or_rdp,
+        sees=lambda plan, charges: GaussianAccountant() if _gaussian_or_rdp(charges) == "gaussian" else RdpAccountant(),
         refuses=_refuse_sampling,
+        again=lambda plan, charges: _gaussian_or_rdp(charges),
         rule="gaussian",
     ),
     "renyi": Accounting(
@@ -175,7 +177,7 @@ ACCOUNTANTS: dict[str, Accounting] = {
         states=_renyi_of,
         sees=lambda plan, charges: RdpAccountant(),
         order_counts=(0, 1),
-        again=lambda plan: renyi_account(*plan.orders) if plan.orders else plan.accountant,
+        again=lambda plan, charges: renyi_account(*plan.orders) if plan.orders else plan.accountant,
     ),
 }
 LABELS = {name: accounting.label for name, accounting in ACCOUNTANTS.items()}

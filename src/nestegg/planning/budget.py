@@ -100,10 +100,11 @@ class Group:
         )
 
 
-def check_federation(groups: Sequence[Group], rounds: int, spending_rate: float) -> None:
-    """What must hold between groups: names differ, one δ, rates below the spending rate, transitions in time.
+def check_federation(groups: Sequence[Group], rounds: int, spending_rate: float, *, may_save: bool = True) -> None:
+    """What must hold between groups: names differ, one δ, and members are in one group each.
 
-    Members are in one group each, and what groups have already spent are releases that exist.
+    What groups have already spent are releases that exist. Where groups may save, saving rates are not above the
+    spending rate, and transitions are in time.
     """
     whole("rounds", rounds, 1, MAX_ROUNDS)
     rate("spending_rate", spending_rate)
@@ -118,9 +119,9 @@ def check_federation(groups: Sequence[Group], rounds: int, spending_rate: float)
                 f"group {group.name!r}: delta = {group.budget.delta!r} must equal that of the other groups, "
                 f"{groups[0].budget.delta!r}."
             )
-        if group.saving_rate is not None:
+        if may_save and group.saving_rate is not None:
             rate(f"group {group.name!r}: saving_rate", group.saving_rate, spending_rate, "spending_rate")
-        if group.transition is not None:
+        if may_save and group.transition is not None:
             whole(f"group {group.name!r}: transition", group.transition, 1, rounds)
         checked_charges(f"group {group.name!r}: already_spent", group.already_spent)
     _check_members(groups)

@@ -107,7 +107,7 @@ def planned(
     if positive("clip_norm", clip_norm) > MAX_CLIP_NORM:
         raise InputError(f"clip_norm = {clip_norm!r} must be at most {MAX_CLIP_NORM:g}.")
     groups = list(groups)
-    check_federation(groups, rounds, spending_rate)
+    check_federation(groups, rounds, spending_rate, may_save=how.lets_save)
     rounds, spending_rate = int(rounds), float(spending_rate)
     members = _members(how, groups, rounds, spending_rate)
     setting = Setting(
@@ -125,7 +125,7 @@ def planned(
 
 def _members(how: Method, groups: Sequence[Group], rounds: int, spending_rate: float) -> tuple[Group, ...]:
     """The groups as the method sees them: only one of ours saves, two know one budget only."""
-    if how.rates != "saving" and not how.is_own:
+    if not how.lets_save:
         groups = [replace(group, saving_rate=spending_rate) for group in groups]
     if how.same_noise:
         groups = at_smallest_budget(groups)

@@ -56,6 +56,11 @@ class Method:
         return "gaussian" if everybody else "rdp"
 
     @property
+    def lets_save(self) -> bool:
+        """Whether groups' saving rates and transitions count; a planner of somebody else's may read them."""
+        return self.rates == "saving" or self.is_own
+
+    @property
     def has_parameters(self) -> bool:
         """Whether plans say how its planner was set; of others of ours the rows, or the composition, say it."""
         return self.is_own or self.written == "optimal"

@@ -32,7 +32,7 @@ class Standing(NamedTuple):
         whose: a word for it.
         budget: what may be spent in the end.
         charges: all that was charged against it, the rounds of the plan that are done included.
-        account: by what it is kept; by default as the plan is.
+        account: by what it is kept; by default as the plan is, or by Rényi curves where that cannot account for it.
     """
 
     whose: str
@@ -53,7 +53,8 @@ def replan(plan: Plan, after: int, lost: Mapping[str, Sequence[Charge]], local: 
     ]
     planner = _planner_of(plan)
     rests = [_rest(plan, planner, after, row) for row in plan.groups]
-    made = _planned_rest(plan, plan.about, after, groups, rests, local=local)
+    accountant = _accountant(plan, [charge for group in groups for charge in group.already_spent])
+    made = _planned_rest(plan, plan.about, after, groups, rests, accountant=accountant, local=local)
     # Where all go on alike, the new plan says how; otherwise its rows do.
     alike = type(rests[0]) is type(planner) and all(rest == rests[0] for rest in rests)
     parameters = parameters_of(plan.method, rests[0]) if plan.about.is_own and alike else plan.parameters
@@ -99,10 +100,13 @@ def _needs(
     needs: dict[str, tuple[Array, Array]] = {}
     # Where all have the same noise, everybody's own need comes first; the most of them is taken in the end.
     how, planner = replace(plan.about, same_noise=False), _planner_of(plan)
-    everybody = [(row, standing) for row in plan.groups for standing in dict.fromkeys(standings[row.group.name])]
+    alike: dict[tuple[float, str | Accountant[Any]], list[tuple[GroupPlan, Standing]]] = {}
+    for row in plan.groups:
+        for standing in dict.fromkeys(standings[row.group.name]):
+            accountant = _accountant(plan, standing.charges) if standing.account is None else standing.account
+            alike.setdefault((standing.budget.delta, accountant), []).append((row, standing))
     # A federation is planned at one δ, and by one account.
-    for delta, account in {(standing.budget.delta, standing.account): None for _, standing in everybody}:
-        chosen = [(row, one) for row, one in everybody if (one.budget.delta, one.account) == (delta, account)]
+    for (_, accountant), chosen in alike.items():
         groups = [
             replace(
                 row.group,
@@ -114,7 +118,7 @@ def _needs(
             for row, standing in chosen
         ]
         rests = [_rest(plan, planner, after, row) for row, _ in chosen]
-        made = _planned_rest(plan, how, after, groups, rests, account=account, local=local)
+        made = _planned_rest(plan, how, after, groups, rests, accountant=accountant, local=local)
         for (old, _), new in zip(chosen, made.groups, strict=True):
             rates, noise = np.array(new.sampling_rate), np.array(new.noise_multiplier)
             others = needs.get(old.group.name, (rates, noise))
@@ -129,19 +133,24 @@ def _planned_rest(
     groups: Sequence[Group],
     rests: Sequence[Planner],
     *,
-    account: Accountant[Any] | None = None,
-    local: Pace | None = None,
+    accountant: str | Accountant[Any],
+    local: Pace | None,
 ) -> Plan:
-    """The rounds after round `after`, as the plan was made or by another account, each group by its own planner."""
+    """The rounds after round `after`, as the plan was made but for the account, each group by its own planner."""
     return planned(
         replace(how, planner=Each(rests)),
         [replace(group, transition=max(1, (group.transition or 1) - after)) for group in groups],
         plan.rounds - after,
-        accountant=ACCOUNTANTS[plan.accountant].again(plan) if account is None else account,
+        accountant=accountant,
         spending_rate=plan.spending_rate,
         clip_norm=plan.clip_norm if plan.is_private else 1.0,
         local=None if local is None else local.after(after),
     )
+
+
+def _accountant(plan: Plan, charges: Sequence[Charge]) -> str | Accountant[Any]:
+    """By what a plan goes on after charges: by its own accountant, if that one can account for them."""
+    return ACCOUNTANTS[plan.accountant].again(plan, charges)
 
 
 def _planner_of(plan: Plan) -> Planner:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -97,13 +98,19 @@ def closed_form(setting: Setting, weights: Array) -> Schedule:
     before = np.array(
         [compose(account, one.already_spent).squares[0] if one.already_spent else 0.0 for one in setting.groups]
     )
-    left = gaussian_allowance(setting.budgets, setting.delta) - before
+    left = _allowance(tuple(setting.budgets.tolist()), setting.delta) - before
     with np.errstate(divide="ignore", invalid="ignore"):
         scale = np.sqrt(np.square(1.0 / shape).sum() / np.maximum(left, 0.0)) * (1.0 + _ULP)
     noise = reachable(scale * shape.max(), setting.groups)[:, None] * (shape / shape.max())
     squares = before[:, None] + np.cumsum(noise**-2.0, axis=1)
     spent = GaussianSpending(squares.ravel()).epsilon(setting.delta).reshape(squares.shape)
     return Schedule(np.ones(setting.shape), noise, spent)
+
+
+@lru_cache(maxsize=64)  # the same budgets are planned for again and again: by other methods, with another memory
+def _allowance(budgets: tuple[float, ...], delta: float) -> Array:
+    """What budgets allow, as a whole: it takes a third of the time of a plan."""
+    return gaussian_allowance(budgets, delta)
 
 
 def improved(setting: Setting, made: Schedule, weights: Array) -> Array:
