@@ -38,7 +38,7 @@ def init(
     ] = None,
     own: Annotated[bool, typer.Option("--own", help="A dataset and a model of your own, as Python functions.")] = False,
 ) -> None:
-    """Write a commented configuration to start from: for one of our datasets, a Parquet file, your own code, or a recipe."""
+    """Write a configuration to start from: for one of our datasets, a Parquet file, your own code, or a recipe."""
     from nestegg.cli import templates
 
     if sum((data is not None, dataset is not None, recipe is not None, own)) > 1:
