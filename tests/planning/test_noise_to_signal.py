@@ -1,4 +1,4 @@
-"""How many parameters budgets carry: the ratio of noise to signal beside real noise and real updates, and its command."""
+"""How many parameters budgets carry: the ratio of noise to signal beside real noise and updates, and its command."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 from torch import Tensor, nn
 
 from nestegg import Budget, Group, InputError, LocalTraining, Optimal, Plan, plan
@@ -20,6 +21,7 @@ from nestegg.planning.influence import forgetting
 from nestegg.planning.reaching import noise_to_signal
 from tests.conftest import ANY_LENGTH, EXAMPLE, Run
 from tests.federations import trained
+from tests.oracles import gaussian_delta
 
 ROUNDS, SIZE = 6, 2_000
 LOCAL = LocalTraining(epochs=1, batch_size=4, learning_rate=0.3)
@@ -45,8 +47,8 @@ def moved(made: Plan, loss: Any) -> Tensor:
     model = nn.Linear(SIZE, 1, bias=False)
     nn.init.zeros_(model.weight)
     clients = [(torch.ones(4, SIZE), torch.zeros(4, dtype=torch.long)) for _ in range(made.clients)]
-    model, _ = trained(made, model, clients, local=LOCAL, loss=loss, seed=7, reproducible=True)
-    return next(model.parameters()).detach().flatten().double()
+    final, _ = trained(made, model, clients, local=LOCAL, loss=loss, seed=7, reproducible=True)
+    return next(final.parameters()).detach().flatten().double()
 
 
 @pytest.mark.parametrize("method", ["optimal", "spend-as-you-go"])
@@ -88,6 +90,17 @@ def test_it_depends_on_budgets_and_size_and_not_on_units() -> None:
     double = [Group(group.name, 2 * group.clients, group.budget) for group in ANY_LENGTH]
     assert plan(double, 25, method="optimal").noise_to_signal(4_000) == pytest.approx(ratio)
     assert plan(ANY_LENGTH, 25, method="fedavg").noise_to_signal(10**9) == 0.0
+
+
+@pytest.mark.parametrize("rounds", [1, 5, 25])
+def test_the_computed_schedule_has_a_closed_form(rounds: int) -> None:
+    """√d · w / (N · μ): μ by the oracle, w the mean of w_t by clip norms."""
+    made, rates = plan(ANY_LENGTH, rounds, method="optimal"), pace_of(None, rounds).learning_rate
+    counts, budgets = zip(*((one.clients, one.budget.epsilon) for one in ANY_LENGTH), strict=True)
+    each = [brentq(lambda mu, e=epsilon: gaussian_delta(mu, e) - 1e-5, 0.1, 10.0) for epsilon in budgets]
+    kept = np.average(forgetting(2.0, rates), weights=rates)
+    predicted = math.sqrt(1_000) * kept / (100 * np.average(each, weights=counts))
+    assert made.noise_to_signal(1_000) == pytest.approx(predicted, rel=1e-6)
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, math.nan, math.inf, True, "many", 10**400])

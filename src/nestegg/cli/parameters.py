@@ -15,7 +15,7 @@ from nestegg.planning import Plan
 from nestegg.planning.curves import Pace
 from nestegg.planning.reaching import noise_to_signal
 
-LITTLE, MUCH = 0.1, 1.0  # ratios up to which noise costs little, and from which on a model is mostly noise
+LITTLE, MUCH = 0.1, 1.0  # ratios up to which noise costs a few points, and from which on it exceeds any signal
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Carrying:
         console.print(self._table(plans))
         console.print(
             "The length of the noise in the final model, beside the longest way that clients could take it. Up to "
-            f"{LITTLE:g} noise costs little; from {MUCH:g} on a model is mostly noise.",
+            f"{LITTLE:g} noise costs a few points of accuracy; from {MUCH:g} on it is longer than any signal.",
             highlight=False,
         )
 
