@@ -101,6 +101,9 @@ def test_the_base_install_plans_and_verifies(missing: set[str], tmp_path: Path) 
     assert json.loads(planned.stdout)["rounds"] == 25
     assert program(block, "verify", tmp_path / "plan.json").returncode == 0
     assert program(block, "--help").returncode == 0
+    assert program(block, "init", tmp_path / "recipe", "--recipe", "adult").returncode == 0
+    sized = program(block, "plan", tmp_path / "recipe" / "config.toml", "--parameters", 109)
+    assert "carried at 0.1" in sized.stdout, sized.stderr
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_names_of_columns_are_quoted(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "people.parquet", "--own"], "give one of --data, --dataset and --own."),
+        (["--data", "people.parquet", "--own"], "give one of --data, --dataset, --recipe and --own."),
         (
             ["--data", "people.parquet"],
             "--client is missing; people.parquet has the columns height, label, user, weight",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import tomllib
 from pathlib import Path
 from typing import Annotated
 
@@ -31,19 +33,24 @@ def init(
     dataset: Annotated[
         str | None, typer.Option(help="One of ours: digits, mnist, fashion-mnist, adult, cifar10.")
     ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A recipe, complete and searched: digits, mnist, mnist-strict, …")
+    ] = None,
     own: Annotated[bool, typer.Option("--own", help="A dataset and a model of your own, as Python functions.")] = False,
 ) -> None:
-    """Write a commented configuration to start from: for one of our datasets, a Parquet file, or code of your own."""
+    """Write a configuration to start from: for one of our datasets, a Parquet file, your own code, or a recipe."""
     from nestegg.cli import templates
 
-    if sum((data is not None, dataset is not None, own)) > 1:
-        raise InputError("give one of --data, --dataset and --own.")
+    if sum((data is not None, dataset is not None, recipe is not None, own)) > 1:
+        raise InputError("give one of --data, --dataset, --recipe and --own.")
     if data is None and (client, target, test) != (None, None, None):
         raise InputError("--client, --target and --test belong to --data.")
     if data is not None:
         texts = {templates.CONFIG: _for_file(folder, data, client, target, test)}
     elif own:
         texts = {templates.CONFIG: templates.for_own(), templates.MODULE: templates.OWN}
+    elif recipe is not None:
+        texts = {templates.CONFIG: templates.recipe(one_of("--recipe", recipe, templates.recipes()))}
     else:
         name = one_of("--dataset", dataset or "digits", _DATASETS)
         texts = {templates.CONFIG: templates.for_dataset(name, _DATASETS[name])}
@@ -53,9 +60,17 @@ def init(
     make_folder("folder", folder)
     for file, text in texts.items():
         write_atomically(folder / file, text)
-    written, config = " and ".join(str(folder / file) for file in texts), folder / templates.CONFIG
-    said = f"Written: {written}. Look at the plan: nestegg plan {config}; train: nestegg run {config}"
+    written, config = " and ".join(str(folder / file) for file in texts), shlex.quote(str(folder / templates.CONFIG))
+    said = f"Written: {written}.{_needed(texts[templates.CONFIG]) if recipe is not None else ''} "
+    said += f"Look at the plan: nestegg plan {config}; train: nestegg run {config}"
     Console().print(said, highlight=False, markup=False, soft_wrap=True)
+
+
+def _needed(recipe: str) -> str:
+    """What data a recipe needs, and how to get it."""
+    dataset = tomllib.loads(recipe)["federation"]["dataset"]
+    how = "comes with nestegg" if dataset == "digits" else f"is brought by: nestegg data get {dataset}"
+    return f" Its dataset, {dataset}, {how}."
 
 
 def _for_file(folder: Path, data: Path, client: str | None, target: str | None, test: Path | None) -> str:

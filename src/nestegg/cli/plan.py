@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from nestegg.checks import whole
 from nestegg.extras import needs
 from nestegg.files import nothing_left
 
@@ -27,6 +28,10 @@ def plan(
     compare: Annotated[
         bool, typer.Option("--compare", help="Plan idp-fedavg, paper, exact and optimal side by side.")
     ] = False,
+    parameters: Annotated[
+        list[int] | None,
+        typer.Option(metavar="D", help="Say how much noise a model of D parameters gets; may be given several times."),
+    ] = None,
     chart: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw which rounds matter, noise and spending: a .svg, .png or .html file."),
@@ -34,13 +39,16 @@ def plan(
 ) -> None:
     """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
     from nestegg.cli import tables
+    from nestegg.cli.parameters import Carrying
     from nestegg.cli.progress import watching_index
     from nestegg.configuration.config import load_config
     from nestegg.configuration.limits import check_config
     from nestegg.configuration.participants import make_plan, pace_of_config, with_method
     from nestegg.planning import exposures, remarks, save_plan
+    from nestegg.planning.reaching import assumed_memory
     from nestegg.planning.registry import RIVALS
 
+    sizes = [whole("--parameters", one, 1) for one in dict.fromkeys(parameters or ())]
     if chart is not None:
         _check_chart(chart)
     config = load_config(config_file)
@@ -56,21 +64,23 @@ def plan(
         exposed = [one.to_dict() for one in exposures(made, colluders)] if as_json and not compare else []
     if out is not None:
         save_plan(made, out)
+    pace = pace_of_config(config)
     if chart is not None:
-        _draw(chart, made, drawn, pace_of_config(config))
+        _draw(chart, made, drawn, pace)
+    carrying = Carrying(tuple(sizes), pace, assumed_memory(made, pace)[0])
     if as_json:
-        alone = made.to_dict() | {"exposure": exposed, "remarks": remarks(made)}
-        print(
-            json.dumps({name: rival.to_dict() for name, rival in rivals.items()} if compare else alone, allow_nan=False)
-        )
+        alone = made.to_dict() | {"exposure": exposed, "remarks": remarks(made)} | carrying.to_dict(made)
+        beside = {name: rival.to_dict() | carrying.to_dict(rival) for name, rival in rivals.items()}
+        print(json.dumps(beside if compare else alone, allow_nan=False))
         return
     console = Console()
     if compare:
-        tables.show_comparison(console, made, rivals, pace_of_config(config))
+        tables.show_comparison(console, made, rivals, pace)
     else:
         tables.show(console, made, colluders)
         if side:
             console.print(side, highlight=False, markup=False, soft_wrap=True)
+    carrying.show(console, rivals if compare and not made.about.is_own else {**rivals, made.about.label: made})
     if out is not None:
         console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
     if chart is not None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nestegg.configuration.config import NEWEST
 
 CONFIG, MODULE = "config.toml", "my_problem.py"
+_RECIPES = Path(__file__).parents[1] / "recipes"
 
 _REST = """
 [training]
@@ -78,6 +81,16 @@ def for_dataset(name: str, clients: int) -> str:
         + "dirichlet = 0.3                 # small is uneven\n"
         + _rest(epochs=5)
     )
+
+
+def recipes() -> list[str]:
+    """Return the names of all recipes: complete configurations whose values were chosen on validation data."""
+    return sorted(path.stem for path in _RECIPES.glob("*.toml"))
+
+
+def recipe(name: str) -> str:
+    """Return a recipe, which needs no other file but its dataset's."""
+    return (_RECIPES / f"{name}.toml").read_text(encoding="utf-8")
 
 
 def for_own() -> str:

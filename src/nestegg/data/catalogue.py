@@ -97,11 +97,14 @@ def find_folder(name: str, configured: str | None) -> Path:
     if configured and not Path(configured).is_dir():
         raise InputError(f"federation.data = {configured!r} is not a folder; it must be the one that holds {name}.")
     places = [Path(p) for p in ((configured,) if configured else (os.environ.get(VARIABLE), cache_folder())) if p]
+    looked = []
     for place in places:
-        if all((place / path).is_file() for path in needed(name)):
+        missing = [path for path in needed(name) if not (place / path).is_file()]
+        if not missing:
             return place
-    found = ", ".join(map(str, places))
-    raise InputError(f"dataset = {name!r} was not found in {found}. {how_to_get(name, configured)}")
+        partly = len(missing) < len(needed(name))
+        looked.append(f"{place} (which lacks {', '.join(missing)})" if partly else str(place))
+    raise InputError(f"dataset = {name!r} was not found in {', '.join(looked)}. {how_to_get(name, configured)}")
 
 
 def how_to_get(name: str, configured: str | None = None) -> str:
@@ -109,4 +112,5 @@ def how_to_get(name: str, configured: str | None = None) -> str:
     files = "; ".join(f"{file.path} from {file.url} (SHA-256 {file.sha256})" for file in FILES[name])
     option = f" --folder {shlex.quote(configured)}" if configured else ""
     place = "it" if configured else f"a folder that {VARIABLE} names"
-    return f"Run `nestegg data get {name}{option}`, or put into {place}: {files}."
+    unpacked = f", and unpack it there: {CIFAR_FOLDER} is read" if name == "cifar10" else ""
+    return f"Run `nestegg data get {name}{option}`, or put into {place}: {files}{unpacked}."

@@ -1,13 +1,14 @@
-"""How much of a plan's noise reaches the final model, beside spending evenly: why one schedule beats another."""
+"""How much of a plan's noise reaches the final model, and beside what: why one schedule or model beats another."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from nestegg.accounting import Array
+from nestegg.checks import whole
 from nestegg.planning.curves import Pace
 from nestegg.planning.influence import forgetting, resampled
-from nestegg.planning.plan import Plan
+from nestegg.planning.plan import Plan, weights
 from nestegg.planning.planners import Optimal
 
 
@@ -51,3 +52,31 @@ def assumed_memory(plan: Plan, pace: Pace) -> tuple[Array, str]:
         return resampled(np.array(measured, np.float64), plan.rounds), "as measured"
     memory = plan.parameters["memory"] if plan.method == "optimal" else Optimal().memory
     return forgetting(memory, pace.learning_rate), f"κ = {memory:g}"
+
+
+def noise_to_signal(plan: Plan, parameters: int, pace: Pace, kept: Array | None = None) -> float:
+    """Return the length of the noise in a final model, beside the longest way that clients could take the model.
+
+    The noise of d parameters has the length √(d Σ_t (w_t c_t σ^t / (q^t N))²). The longest way is Σ_t c_t: in every
+    round all updates are as long as their clip norms allow and point in one direction. Both grow with the clip norm
+    and with the learning rate alike, so that the ratio depends on neither.
+
+    Args:
+        plan: by which noise is added; without noise the ratio is 0.
+        parameters: d, those that are trained.
+        pace: learning rates of all rounds, and the unit of clip norms.
+        kept: w_t, how much of each round's noise is not forgotten; by default what the plan was made with.
+
+    >>> from nestegg import Budget, Group, plan
+    >>> from nestegg.planning.curves import pace_of
+    >>> made = plan([Group("all", 100, Budget(10.0))], 25)
+    >>> [round(noise_to_signal(made, d, pace_of(None, 25)), 3) for d in (4_420, 1_663_370)]
+    [0.151, 2.923]
+    """
+    whole("parameters", parameters, 1)
+    if not plan.is_private:
+        return 0.0
+    rates, norms = (np.array([getattr(row, name) for row in plan.groups]) for name in ("sampling_rate", "clip_norm"))
+    longest = weights(plan.groups) @ (rates * norms) / np.array(plan.mean_sampling_rate) * np.array(pace.clip_scale)
+    noise = reaching_noise(plan, pace, assumed_memory(plan, pace)[0] if kept is None else kept)
+    return float(np.sqrt(parameters * noise.sum()) / longest.sum())
