@@ -18,7 +18,7 @@ CHOICES = {
     ("privacy", "clipping"): ("per-layer", "flat"),
     ("privacy", "clip_unit"): ("gradient", "update"),
 }
-FEATURES = ("oriented-gradients",)
+FEATURES = ("oriented-gradients", "mirrored-gradients", "adult-hats")
 
 
 def check_method_keys(config: Config) -> None:

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from nestegg.data.datasets import DATASETS, Dataset, held_back, load_dataset
-from nestegg.data.features import oriented_gradients
+from nestegg.data.features import hat_functions, mirrored_gradients, oriented_gradients
 from nestegg.data.folder import from_folder
 from nestegg.data.joining import joined, positions
 from nestegg.data.partition import PARTITIONS, partition, thinned
@@ -28,6 +28,8 @@ __all__ = [
     "held_back",
     "joined",
     "load_dataset",
+    "hat_functions",
+    "mirrored_gradients",
     "oriented_gradients",
     "partition",
     "positions",

@@ -96,6 +96,9 @@ INPUTS: dict[str, Range | Categories] = {
         "Yugoslavia El-Salvador Trinadad&Tobago Peru Hong Holand-Netherlands ?"
     ),
 }
+_WIDTHS = [1 if isinstance(column, Range) else len(column.known) for column in INPUTS.values()]
+# Where among the inputs the columns of numbers are.
+NUMBERS = [sum(_WIDTHS[:i]) for i, column in enumerate(INPUTS.values()) if isinstance(column, Range)]
 LABEL = "income"
 COLUMNS = (*INPUTS, LABEL)
 

@@ -6,7 +6,7 @@ No statistic of anybody's data goes in: what becomes of a sample depends on that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,22 +14,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nestegg.data.adult import NUMBERS
 from nestegg.data.datasets import Dataset
 from nestegg.errors import InputError
 
 Features = Callable[[Tensor], Tensor]
-_DIRECTIONS, _CELLS = 8, 8  # cells along the shorter side of an image, at most
+_DIRECTIONS = 8
+_CELLS, _MIRRORED_CELLS = 8, 6  # along the shorter side of an image, at most
 _SHARPNESS = 4  # squarings of the cosine: half of a direction is left 17 degrees from it
 _BLOCK = 64  # images at a time: what they need stays in the processor's cache
 _LEAST, _ROUNDING = 1e-6, 1e-5  # deviation below which a sample is flat: as it is, and beside the sample's mean
 
 
-def oriented_gradients(images: Tensor) -> Tensor:
+def oriented_gradients(images: Tensor, cells: int = _CELLS) -> Tensor:
     """Return where in an image its brightness rises in which direction, and a small copy of the image.
 
     Central differences, of the colour in which they are largest; their length, shared among eight directions by a
     high power of the cosine; summed in cells that overlap by half, and the square root of it. The small copy is of
     averages. Both are centred and scaled to unit variance within each sample.
+
+    Args:
+        images: of shape (images, colours, height, width).
+        cells: along the shorter side, at most.
 
     Example:
         >>> oriented_gradients(torch.rand(5, 1, 28, 28)).shape, oriented_gradients(torch.rand(5, 3, 32, 32)).shape
@@ -42,7 +48,7 @@ def oriented_gradients(images: Tensor) -> Tensor:
         )
     images = images.float()
     height, width = images.shape[2:]
-    step = max(2, math.ceil(min(height, width) / _CELLS))
+    step = max(2, math.ceil(min(height, width) / cells))
     images = functional.pad(images, (0, -width % step, 0, -height % step), mode="replicate")
     padded = functional.pad(images, (1, 1, 1, 1), mode="replicate")
     across = padded[:, :, 1:-1, 2:] - padded[:, :, 1:-1, :-2]
@@ -57,9 +63,9 @@ def oriented_gradients(images: Tensor) -> Tensor:
     cosines = (across / length.clamp_min(_LEAST) * east + down / length.clamp_min(_LEAST) * south).clamp_min_(0.0)
     for _ in range(_SHARPNESS):
         cosines.square_()
-    cells = functional.avg_pool2d(cosines.mul_(length), 2 * step, step, padding=step // 2).sqrt_()
+    pooled = functional.avg_pool2d(cosines.mul_(length), 2 * step, step, padding=step // 2).sqrt_()
     copy = functional.avg_pool2d(images, step if images.shape[1] == 1 else 2 * step, ceil_mode=True)
-    return torch.cat([_standard(cells.flatten(1)), _standard(copy.flatten(1))], dim=1)
+    return torch.cat([_standard(pooled.flatten(1)), _standard(copy.flatten(1))], dim=1)
 
 
 def _standard(rows: Tensor) -> Tensor:
@@ -73,7 +79,50 @@ def _standard(rows: Tensor) -> Tensor:
     return (rows / deviation.clamp_min(_LEAST)).masked_fill(is_flat, 0.0)
 
 
-FEATURES: dict[str, Features] = {"oriented-gradients": oriented_gradients}
+def mirrored_gradients(images: Tensor) -> Tensor:
+    """Return the mean of an image's oriented gradients and of its mirror image's, in fewer and larger cells.
+
+    For photographs, which mean the same in a mirror: what tells left from right is left out, so there is less to learn
+    in the same noise.
+
+    Example:
+        >>> mirrored_gradients(torch.rand(5, 3, 32, 32)).shape
+        torch.Size([5, 315])
+    """
+    both = (oriented_gradients(one, _MIRRORED_CELLS) for one in (images, images.flip(-1)))
+    return torch.stack(list(both)).mean(dim=0)
+
+
+def hat_functions(columns: Sequence[int], *, knots: int = 16) -> Features:
+    """Return features of tables: all inputs as they are, and hat functions of some columns.
+
+    A linear model on them may rise and fall with a number, piece by piece, where it could only rise or fall.
+
+    Args:
+        columns: whose numbers lie between −√3 and √3, as numbers spread evenly do that have mean 0 and variance 1.
+        knots: at which hats have their tops, evenly spaced.
+
+    Example:
+        >>> hat_functions([1], knots=3)(torch.tensor([[5.0, 0.0]]))
+        tensor([[5., 0., 0., 1., 0.]])
+    """
+    chosen, tops = list(columns), torch.linspace(-math.sqrt(3.0), math.sqrt(3.0), knots)
+
+    def hats(rows: Tensor) -> Tensor:
+        if rows.ndim != 2 or rows.shape[1] <= max(chosen):
+            raise InputError(f"hat functions of column {max(chosen)} do not fit inputs of shape {tuple(rows.shape[1:])}.")
+        rows = rows.float()
+        distance = (rows[:, chosen, None] - tops).abs() / (tops[1] - tops[0])
+        return torch.cat([rows, (1.0 - distance).clamp_min(0.0).flatten(1)], dim=1)
+
+    return hats
+
+
+FEATURES: dict[str, Features] = {
+    "oriented-gradients": oriented_gradients,
+    "mirrored-gradients": mirrored_gradients,
+    "adult-hats": hat_functions(NUMBERS),
+}
 
 
 def check_features(field: str, features: Any) -> Features:

@@ -47,6 +47,9 @@ class Hyperparameters(Section):
     tested_on: Literal["test", "validation"] = "test"
     memory: float | None = None  # of the method optimal: κ, or else the measured curve
     influence: list[float] | None = None
+    clip_share: float = Field(default=0.0, ge=0, lt=1)  # of the bit from which the clip norm is learnt
+    quantile: float = Field(default=0.5, gt=0, lt=1)
+    clip_step: _Number = 0.5
 
     def but(self, **values: Any) -> Hyperparameters:
         """The same with other values."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nestegg.checks import one_of
-from nestegg.configuration.config import Adaptive, Config, FederationTable, GroupTable, Model, Privacy, Training
+from nestegg.configuration.config import Adaptive, Config, FederationTable, GroupTable, Model, Privacy, Side, Training
 from nestegg.experiments.definition import Hyperparameters
 from nestegg.models import NETWORKS
 from nestegg.planning import COMPARED
@@ -66,9 +66,17 @@ def configured(setting: Hyperparameters, scale: str, seed: int) -> Config:
             groups=_groups(setting),
             **_schedule(setting),
             adaptive=Adaptive(server_rate=setting.server_rate, server_momentum=setting.server_momentum),
+            side=_side(setting),
         ),
     )
     return variant(config, setting.method, seed)
+
+
+def _side(setting: Hyperparameters) -> Side:
+    """The bit from which the clip norm is learnt, if it is."""
+    if not setting.clip_share:
+        return Side()
+    return Side(clip_share=setting.clip_share, quantile=setting.quantile, step=setting.clip_step)
 
 
 def _schedule(setting: Hyperparameters) -> dict[str, Any]:
