@@ -94,6 +94,7 @@ soak: $(VENV)/full
 	@$(BIN)/python -m bench.soak --kills 1000
 	@$(BIN)/python -m bench.soak --kills 100 --postgresql
 	@NESTEGG_LEDGER_TRIES=200 $(BIN)/pytest -q tests/ledger/test_state_machine.py
+	@$(BIN)/pytest -m soak
 	@$(BIN)/python -m bench.ledger
 	@$(BIN)/python -m bench.third_parties
 	@$(BIN)/python -m bench.sources

@@ -57,6 +57,12 @@ def costs(
     return {name: variance(planner) / least for name, planner in planners.items()}
 
 
+def stated(found: nestegg.Influence, t: int) -> str:
+    """Return w_t with its standard error; where it cannot be told from 0, w_t is that error."""
+    kept, high = found.influence[t], found.high[t]
+    return f"{kept:.2f} ± {high - kept:.2f}" if found.low[t] > 0.0 else f"{kept:.2f} (error)"
+
+
 def report(setting: str, data: Path, keep: Path) -> None:
     """Measure the curves of a setting, and print them with what they cost."""
     own = config_of(setting, SEED).federation.dataset
@@ -67,9 +73,7 @@ def report(setting: str, data: Path, keep: Path) -> None:
         federation = PublicTraining(config_of(setting, seed), public, data).federation()
         pace = Pace(federation.rates, federation.mechanics.clip_unit)
         one = nestegg.measure_influence(federation, keep=keep / f"{setting}.{public}.{seed}.part")
-        shown = ", ".join(
-            f"{one.influence[t - 1]:.2f} ± {one.high[t - 1] - one.influence[t - 1]:.2f}" for t in one.measured
-        )
+        shown = ", ".join(stated(one, t - 1) for t in one.measured)
         print(f"{setting} on {public}, seed {seed}: {shown} at rounds {one.measured}, κ {one.memory:.1f}", flush=True)
         found[name] = one
     groups = list(make_groups(config_of(setting, SEED)))

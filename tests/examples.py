@@ -1,4 +1,4 @@
-"""How much is tried: all of it by `make test`; by `make check` no slow cases, and a quarter of hypothesis' examples."""
+"""How much is tried: by `make check` no slow cases, and a quarter of the examples; large forms by `make soak` only."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def examples(number: int) -> settings:
 def slow(*values: str) -> list[object]:
     """Parameters that only `make test` tries."""
     return [pytest.param(value, marks=pytest.mark.slow) for value in values]
+
+
+def soak(value: object, name: str) -> object:
+    """A parameter that only `make soak` tries: the large form of what `make test` shows in a small one."""
+    return pytest.param(value, marks=(pytest.mark.slow, pytest.mark.soak), id=name)

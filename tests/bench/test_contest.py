@@ -21,6 +21,7 @@ from tests.bench.conftest import TINY
 
 
 @pytest.mark.slow
+@pytest.mark.soak
 def test_simulators_that_fail_differ_or_cannot_be_installed_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,11 +14,18 @@ import pytest
 
 from nestegg import Schedule, Setting, SpendAsYouGo
 from nestegg.configuration.config import Config
-from nestegg.experiments import runner
+from nestegg.experiments import reproduction, runner
 from nestegg.experiments.cells import Cell, Store
 from nestegg.experiments.definition import load, names
 from nestegg.experiments.reproduction import Reproduction
 from tests.conftest import Run
+from tests.examples import soak
+
+# One of each kind of table or figure, with few cells.
+EACH_KIND = [
+    *("figure-strict-budgets", "figure-spending", "figure-training-loss", "table-strict-budgets", "figure-noise"),
+    "when-to-spend-cnn",
+]
 
 
 @pytest.fixture
@@ -38,13 +45,15 @@ def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("planned_once")
+@pytest.mark.parametrize("chosen", [pytest.param(EACH_KIND, id="each-kind"), soak(names(), "everything")])
 def test_everything_at_smoke_scale_and_again_from_its_cells(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chosen: list[str], run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reproduction, "names", lambda: chosen)
     where = ("--scale", "smoke", "--seeds", 1, "--results", tmp_path / "results", "--out", tmp_path / "out")
     result = run("reproduce", "all", "--jobs", 1, *where)
     assert result.code == 0
-    for name in names():
+    for name in chosen:
         assert load(name).title in result.out
         is_drawn = load(name).shows != "lead"  # which takes two seeds
         for suffix in ("csv", "md", "png", "svg") if is_drawn else ("csv", "md"):
@@ -57,10 +66,14 @@ def test_everything_at_smoke_scale_and_again_from_its_cells(
         raise AssertionError("nothing is missing")
 
     monkeypatch.setattr(runner, "measure", refuse)
-    again = run("reproduce", "table-accuracy", "--jobs", 1, *where)
+    again = run("reproduce", "table-strict-budgets", "--jobs", 1, *where)
     assert again.code == 0
-    first = again.out[again.out.index("Global test accuracy") : again.out.index("Tables, charts")]
+    first = again.out[again.out.index(load("table-strict-budgets").title) : again.out.index("Tables, charts")]
     assert first.strip() in result.out
+
+
+def test_each_kind_is_each_kind() -> None:
+    assert {load(name).shows for name in EACH_KIND} == {load(name).shows for name in names()}
 
 
 def test_every_cell_is_asked_for_once_and_first_seeds_come_first(tmp_path: Path) -> None:
@@ -114,7 +127,7 @@ def lines_until(process: subprocess.Popen[str], start: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [soak(1, "1"), 2])
 def test_a_killed_run_goes_on_with_the_next_cell(run: Run, tmp_path: Path, jobs: int) -> None:
     with reproducing(tmp_path, jobs) as process:
         lines_until(process, "2 of")
@@ -131,7 +144,7 @@ def test_a_killed_run_goes_on_with_the_next_cell(run: Run, tmp_path: Path, jobs:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [soak(1, "1"), 2])
 def test_an_interruption_keeps_what_is_done(tmp_path: Path, jobs: int) -> None:
     with reproducing(tmp_path, jobs) as process:
         said = lines_until(process, "2 of")

@@ -16,6 +16,7 @@ import pytest
 from nestegg import Ledger
 from nestegg.flower.enrolment import Roster
 from nestegg.flower.loopback import Loopback
+from tests.examples import soak
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +33,9 @@ RAY = {
 EPSILONS = (20.0, 20.0, 40.0, 80.0)
 
 
-@pytest.mark.parametrize("inputs", [(), ("features",), ("balanced",)], ids=["inputs", "features", "balanced"])
+@pytest.mark.parametrize(
+    "inputs", [soak((), "inputs"), soak(("features",), "features"), pytest.param(("balanced",), id="balanced")]
+)
 def test_the_same_seed_gives_the_same_model_as_the_simulator(inputs: tuple[str, ...], tmp_path: Path) -> None:
     """On Flower's simulation engine, to float tolerance: cohorts, batches, clipping and noise are the same."""
     command = [sys.executable, "-m", "tests.simulation", str(tmp_path), *inputs]

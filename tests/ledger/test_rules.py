@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -265,13 +266,13 @@ def fitting(fits: Callable[[float], bool]) -> float:
 
 
 @pytest.mark.slow
-def test_an_adversary_who_chooses_after_seeing_gains_nothing_by_a_filter(url: str) -> None:
+def test_an_adversary_who_chooses_after_seeing_gains_nothing_by_a_filter(tmp_path: Path) -> None:
     """A first release, and then one of nine that each fit: δ stays within the budget for the worst choice of all.
 
     The same nine, each with the noise by which it fits by PLD, are too much: that is why plans by PLD are refused.
     """
     budget = Budget(2.0)
-    with Ledger(url) as ledger:
+    with Ledger(tmp_path / "ledger.db") as ledger:
         ledger.set_budgets({"ada": budget})
         spend(
             ledger.begin(

@@ -24,6 +24,7 @@ from nestegg.training import RoundReport
 from tests.browser import find_browser, visit
 from tests.callbacks import EachRound
 from tests.conftest import Run
+from tests.examples import soak
 from tests.runs.test_runs import config
 
 METHODS = "fedavg,exact,idp-fedavg"
@@ -115,7 +116,7 @@ def test_runs_of_another_configuration_are_not_mixed_in(run: Run, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [soak(1, "1"), 2])
 def test_an_interruption_says_how_to_go_on(tmp_path: Path, whole: Path, jobs: int) -> None:
     arguments = ["compare", str(config(tmp_path)), "--methods", METHODS, "--seeds", "2", "--out", str(tmp_path / "c")]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # where it is ignored, as by nohup, children ignore it too

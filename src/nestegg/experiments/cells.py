@@ -83,8 +83,8 @@ class Store:
 
         What is damaged, not what its name says, or of a format that no longer counts for the dataset is left out.
         """
-        first = _FIRST.get(config.federation.dataset, 1)
-        found = {form: self._read(config, form) for form in FORMATS if form >= first}
+        first, digest = _FIRST.get(config.federation.dataset, 1), hash_of(config)
+        found = {form: self._read(config, digest, form) for form in FORMATS if form >= first}
         return {form: cell for form, cell in found.items() if cell is not None}
 
     def get(self, config: Config) -> Cell | None:
@@ -95,13 +95,13 @@ class Store:
         """Return how many of these configurations have a cell."""
         return sum(self.get(config) is not None for config in configs)
 
-    def _read(self, config: Config, form: int) -> Cell | None:
-        path = self.path(config, form)
+    def _read(self, config: Config, digest: str, form: int) -> Cell | None:
+        path = self.folder / _file_name(digest, config.training.seed, form)
         try:
             cell = read(Cell, json.loads(path.read_bytes()), path.name)
         except (OSError, ValueError, RecursionError, InputError):
             return None
-        named = (form, hash_of(config), config.training.seed, _digest(cell))
+        named = (form, digest, config.training.seed, _digest(cell))
         known = (cell.format, cell.hash, cell.seed, cell.digest) == named
         return cell if known and len(cell.accuracy) == config.training.rounds else None
 
