@@ -90,7 +90,7 @@ class Side(Section):
 
     clip_share: float = 0.0  # whether updates lie below their norms: the clip norm is learnt from it
     quantile: float = 0.5
-    step: float = 0.5
+    step: float = 1.0
     curve_share: float = 0.0  # loss and right answers on samples that clients hold back
     held_back: float = 0.1
     largest_loss: float = 5.0

@@ -49,7 +49,7 @@ class Hyperparameters(Section):
     influence: list[float] | None = None
     clip_share: float = Field(default=0.0, ge=0, lt=1)  # of the bit from which the clip norm is learnt
     quantile: float = Field(default=0.5, gt=0, lt=1)
-    clip_step: _Number = 0.5
+    clip_step: _Number = 1.0
 
     def but(self, **values: Any) -> Hyperparameters:
         """The same with other values."""
@@ -201,6 +201,7 @@ class Experiment(Section):
             )
             for row in self.rows
             for column in self.columns
+            if _has_best(column)
         ]
         columns = [Column(name=_multiple(one), label=f"{one:g} × c", setting={}) for one in self.tuning]
         what = {
@@ -267,6 +268,11 @@ def load(name: str) -> Experiment:
         for column in experiment.columns:
             experiment.cell(row, column)
     return experiment
+
+
+def _has_best(column: Column) -> bool:
+    """Whether a clip norm is chosen for a column: it clips, and has none of its own."""
+    return COMPARED[column.setting.get("method", "optimal")].is_private and "clip_norm" not in column.setting
 
 
 def _multiple(times: float) -> str:

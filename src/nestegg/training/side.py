@@ -47,7 +47,7 @@ class SideStatistics:
 
     clip_share: float = 0.0
     quantile: float = 0.5
-    step: float = 0.5
+    step: float = 1.0
     curve_share: float = 0.0
     held_back: float = 0.1
     largest_loss: float = 5.0
