@@ -110,7 +110,9 @@ def hat_functions(columns: Sequence[int], *, knots: int = 16) -> Features:
 
     def hats(rows: Tensor) -> Tensor:
         if rows.ndim != 2 or rows.shape[1] <= max(chosen):
-            raise InputError(f"hat functions of column {max(chosen)} do not fit inputs of shape {tuple(rows.shape[1:])}.")
+            raise InputError(
+                f"hat functions of column {max(chosen)} do not fit inputs of shape {tuple(rows.shape[1:])}."
+            )
         rows = rows.float()
         distance = (rows[:, chosen, None] - tops).abs() / (tops[1] - tops[0])
         return torch.cat([rows, (1.0 - distance).clamp_min(0.0).flatten(1)], dim=1)
