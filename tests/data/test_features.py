@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from nestegg import InputError
 from nestegg.data import load_dataset, oriented_gradients
-from nestegg.data.features import FEATURES, check_features, extracted, featured
+from nestegg.data.adult import INPUTS, NUMBERS, Range
+from nestegg.data.features import FEATURES, check_features, extracted, featured, hat_functions, mirrored_gradients
 
 SHAPES = [(1, 1, 1), (3, 1, 1), (1, 5, 7), (3, 5, 7), (1, 29, 31), (3, 29, 31), (1, 8, 8), (1, 28, 28), (3, 32, 32)]
 LONG = (2, 8, 2400)  # features of more than 32,768 numbers, which torch adds up in several threads
@@ -30,10 +31,10 @@ def standard(numbers: list[float]) -> NDArray[np.float64]:
     return found
 
 
-def by_hand(image: NDArray[np.float64]) -> NDArray[np.float64]:
+def by_hand(image: NDArray[np.float64], most: int = 8) -> NDArray[np.float64]:
     """The features of one image, pixel by pixel."""
     colours, height, width = image.shape
-    step = max(2, math.ceil(min(height, width) / 8))
+    step = max(2, math.ceil(min(height, width) / most))
     rows, columns = (step * math.ceil(side / step) for side in (height, width))
 
     def pixel(colour: int, row: int, column: int) -> float:  # beyond the border, the nearest one
@@ -117,6 +118,37 @@ def test_an_image_beside_a_flat_one_is_not_flat() -> None:
     assert found[1].square().mean() == pytest.approx(1.0, rel=1e-3)
 
 
+@pytest.mark.parametrize("shape", [(1, 9, 11), (3, 13, 12), (3, 32, 32)])
+def test_mirrored_ones_are_the_mean_of_an_image_and_its_mirror_image(shape: tuple[int, ...]) -> None:
+    batch = images(shape, 2)
+    found = mirrored_gradients(batch)
+    assert torch.equal(found, mirrored_gradients(batch.flip(-1)))
+    for row, image in zip(found.double().numpy(), batch.double().numpy(), strict=True):
+        mean = (by_hand(image, 6) + by_hand(image[:, :, ::-1], 6)) / 2.0
+        np.testing.assert_allclose(row, mean, atol=2e-3)
+
+
+def test_hats_add_up_to_one_and_follow_a_number_piece_by_piece() -> None:
+    rows = torch.stack([torch.linspace(-1.7, 1.7, 40), torch.arange(40.0)], dim=1)
+    found = hat_functions([0], knots=5)(rows)
+    assert torch.equal(found[:, :2], rows)
+    torch.testing.assert_close(found[:, 2:].sum(dim=1), torch.ones(40))
+    tops = torch.linspace(-math.sqrt(3.0), math.sqrt(3.0), 5)
+    torch.testing.assert_close(found[:, 2:] @ tops, rows[:, 0])  # a line is one of the curves that they can make
+    assert hat_functions([0])(torch.tensor([[9.0]]))[0, 1:].abs().max() == 0.0
+
+
+def test_hats_of_adult_are_of_its_six_numbers() -> None:
+    found = FEATURES["adult-hats"](torch.zeros(3, 108))
+    assert found.shape == (3, 108 + 6 * 16)
+    with pytest.raises(InputError, match="do not fit inputs of shape"):
+        FEATURES["adult-hats"](torch.zeros(3, 5))
+    assert [list(INPUTS)[i] for i, column in enumerate(INPUTS.values()) if isinstance(column, Range)] == [
+        *("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
+    ]
+    assert NUMBERS == [0, 10, 27, 63, 64, 65]
+
+
 def test_nothing_is_fitted_to_the_data() -> None:
     """Fewer samples, in another order: the same rows, also by a function of one's own."""
     data = load_dataset("digits")
@@ -127,7 +159,8 @@ def test_nothing_is_fitted_to_the_data() -> None:
         assert len(inputs) == 1  # so that nobody else's data is in sight
         return inputs.flatten(1).tanh()
 
-    for features in (*FEATURES.values(), own):
+    of_images = [features for name, features in FEATURES.items() if name.endswith("gradients")]
+    for features in (*of_images, own):
         all_, some = featured(data, features), featured(few, features)
         assert torch.equal(some.train_x, all_.train_x[order])
         assert torch.equal(some.test_x, all_.test_x[:3])
