@@ -65,9 +65,9 @@ class ControlVariates(LocalIdea):
     """Correct each client's gradients by control variates (DP-SCAFFOLD, Noble et al. 2022), at no price.
 
     They send two noisy vectors a round, which costs twice the budget in variance. Here a client keeps its own variate
-    c_n (the mean gradient of its last round, option II of SCAFFOLD) for itself, and the server's variate c is what the
-    released update says of the mean gradient: with everybody in every round, without clipping and with equally many
-    steps that is the mean of the c_n.
+    c_n (the mean gradient of its last round, option II of SCAFFOLD, as far as the clip norm lets it be sent) for
+    itself, and the server's variate c is what the released update says of the mean gradient: with everybody in every
+    round and equally many steps that is the mean of the c_n, but for the noise.
 
     Sensitivity: c_n follows from the client's own data and released models, c from released updates alone; what a
     client sends depends on others through what is released only, and is clipped.
@@ -96,7 +96,8 @@ class ControlVariates(LocalIdea):
         """Keep the client's mean gradient, at the client."""
         if not step.rate:
             return
-        moved = (step.start - step.weights) / (step.rate * reach(steps, self.momentum))
+        moved = step.start - step.weights
+        moved *= min(1.0, step.norm / max(float(moved.norm()), _TINY)) / (step.rate * reach(steps, self.momentum))
         self.own[step.client] = self.own.get(step.client, torch.zeros_like(moved)) - self.common + moved
 
     def next(self, released: Released) -> Tensor:

@@ -123,7 +123,7 @@ class Adam(Idea):
         signal = (self.square - self.noise).clamp(min=max(self.floor * self.noise, 1e-30))
         direction = mean / signal.sqrt()
         length = torch.linalg.vector_norm(mean) / torch.linalg.vector_norm(direction).clamp(min=1e-30)
-        return released.model + direction * length
+        return torch.add(released.model, direction * length)
 
 
 @dataclass(eq=False)

@@ -19,8 +19,9 @@ NEEDED = 3  # datasets on which an idea must gain, of four, at the paper's budge
 NO = "no"
 CLOSE = 1.0  # points by which an opponent may be behind and still be run on reported seeds
 TITLES = {SERVER: "The server", CLIENT: "Clients", OPPONENT: "Opponents"}
+LABELS = {"adult": "Adult", "mnist": "MNIST", "fashion-mnist": "FMNIST", "cifar10": "CIFAR-10"}
 ROWS = (*PAPER.values(), *STRICT.values())
-HEADS = ("Adult", "MNIST", "FMNIST", "CIFAR-10")
+HEADS = [LABELS[dataset] for dataset in PAPER]
 
 
 def accuracies(cells: Cells, name: str, row: str, seeds: Sequence[int]) -> list[float] | None:
@@ -51,7 +52,7 @@ def shown(values: list[float] | None) -> str:
     if values is None:
         return "–"
     error = np.std(values, ddof=1) / np.sqrt(len(values))
-    return f"{np.mean(values):+.2f} ± {error:.2f}"
+    return f"{np.mean(values):+.2f} ± {error:.2f}".replace("-", "−")
 
 
 def table(cells: Cells, kind: str, seeds: Sequence[int]) -> str:
@@ -65,7 +66,7 @@ def table(cells: Cells, kind: str, seeds: Sequence[int]) -> str:
 
 
 def baseline(cells: Cells, seeds: Sequence[int]) -> str:
-    """Return what nothing reaches, in words."""
+    """Return what nothing reaches."""
     found = [accuracies(cells, NOTHING, row, seeds) for row in ROWS]
     values = ["–" if one is None else f"{np.mean(one):.2f}" for one in found]
     return as_markdown(["nothing, in %", *HEADS, *(f"{head}, strict" for head in HEADS)], [["", *values]])
@@ -78,7 +79,7 @@ def close(cells: Cells) -> Iterator[str]:
         for head, row in zip(HEADS, PAPER.values(), strict=True) if entry.kind == OPPONENT else ():
             found = gains(cells, name, row, SEEDS)
             if found is not None and np.mean(found) >= -CLOSE:
-                near.append(f"{head} ({np.mean(found):+.2f}, `{digest_of(row, entry.make())}`)")
+                near.append(f"{head} ({shown(found)}, `{digest_of(row, entry.make())}`)")
         if near:
             yield f"- {entry.label} (`{name}`): {', '.join(near)}"
 
