@@ -26,8 +26,11 @@ from nestegg import (
 )
 from nestegg.audit.watching import Watched
 from nestegg.callbacks import Callback
+from nestegg.configuration.config import load_config
 from nestegg.mechanism.randomness import Randomness
 from nestegg.mechanism.side import estimates, lengths_of, side_points
+from nestegg.runs.comparison import variant
+from nestegg.runs.configured import new_simulation
 from nestegg.training.holding import HoldingBack
 from nestegg.training.side import statistics_of
 
@@ -215,3 +218,29 @@ def test_a_run_goes_on_with_the_norm_it_had_learnt(tmp_path: Path) -> None:
     assert len(whole) == 6
     assert [line["side"] for line in whole] == [line["side"] for line in halves]
     assert [line["clip_norm"] for line in whole] == [line["clip_norm"] for line in halves]
+
+
+def test_a_comparison_has_methods_that_learn_their_norm_by_themselves(tmp_path: Path) -> None:
+    text = """
+    [training]
+    rounds = 2
+    reproducible = true
+    [federation]
+    clients = 8
+    [privacy]
+    method = "optimal"
+    [privacy.side]
+    clip_share = 0.02
+    curve_share = 0.05
+    [[privacy.groups]]
+    name = "all"
+    epsilon = 20
+    share = 1.0
+    """
+    (tmp_path / "config.toml").write_text(text)
+    config = load_config(tmp_path / "config.toml")
+    for method, shares in (("adaptive-clipping", {"accuracy", "loss"}), ("idp-fedavg", {"below", "accuracy", "loss"})):
+        simulation, _ = new_simulation(variant(config, method, 0), "run")
+        assert set(simulation.federation.side.shares) == shares
+    simulation, _ = new_simulation(variant(config, "fedavg", 0), "run")
+    assert not simulation.federation.side.shares

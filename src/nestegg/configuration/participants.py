@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,10 +124,12 @@ def with_method(config: Config, name: str) -> Config:
     """
     method = known_method("methods", name, COMPARED)
     given = config.privacy.model_fields_set - {"adaptive"} | ({"adaptive"} if method.learns_clip_norm else set())
-    update = {"method": method.written, **method.changes}
+    update: dict[str, Any] = {"method": method.written, **method.changes}
     if name != config.privacy.method:
         given, update = given - {*PLANNER_KEYS}, {**update, "planner": {}}
         update |= left_open(config.privacy, method)
+        if method.learns_clip_norm:  # by a bit of its own
+            update |= {"side": config.privacy.side.model_copy(update={"clip_share": 0.0})}
     privacy = config.privacy.model_copy(update=update)
     return config.model_copy(update={"privacy": privacy.model_construct({*given, *update}, **dict(privacy))})
 
