@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -17,19 +17,19 @@ from nestegg.errors import InputError
 from nestegg.mechanism import BlockSum
 from nestegg.training import Federation, State
 from nestegg.training.engines import LoopEngine
-from nestegg.training.workers import Clipping
+from nestegg.training.workers import Clipping, Tell
 
 
 @dataclass(frozen=True, eq=False)
 class ShapedClipping(Clipping):
     """The mechanism's clipping, of what an idea makes of updates."""
 
-    idea: Idea
-    round_: int
+    idea: Idea = field(kw_only=True)
+    round_: int = field(kw_only=True)
 
-    def sum(self, updates: Tensor) -> BlockSum:
+    def sum(self, updates: Tensor, tell: Tell | None = None) -> BlockSum:
         """Shape the updates of these clients, then clip and sum them."""
-        return super().sum(self.idea.shape(updates, self.norms, self.round_).contiguous())
+        return super().sum(self.idea.shape(updates, self.norms, self.round_).contiguous(), tell)
 
 
 class IdeaEngine(LoopEngine):
@@ -95,7 +95,7 @@ def equipped(federation: Federation, idea: Idea) -> Federation:
     def shaped(
         model: Tensor, cohort: Sequence[int], round_: int, rate: float, clipping: Clipping
     ) -> Iterator[BlockSum]:
-        own = ShapedClipping(clipping.norms, clipping.layers, clipping.step, idea, round_)
+        own = ShapedClipping(clipping.norms, clipping.layers, clipping.step, clipping.side, idea=idea, round_=round_)
         yield from sums(model, cohort, round_, rate, own)
 
     setattr(workers, "sums", shaped)  # noqa: B010, mypy allows no method to be assigned
