@@ -100,9 +100,17 @@ def test_a_best_clip_norm_is_what_validation_data_says(name: str) -> None:
             assert row.best[column] == max(means, key=lambda norm: means[norm]), (row.name, column)
 
 
-@pytest.mark.parametrize("row", load("when-to-spend").rows, ids=lambda row: row.name)
-def test_a_measured_memory_is_the_one_that_was_measured(row: Row) -> None:
-    measured = json.loads((ROOT / "results" / "influence" / f"{row.name.removesuffix('-strict')}.json").read_text())
+@pytest.mark.parametrize(
+    ("prefix", "row"),
+    [
+        *(("", row) for name in ("when-to-spend", "when-to-spend-cnn") for row in load(name).rows),
+        *(("recipe-", row) for row in load("what-privacy-costs").rows),
+    ],
+    ids=lambda one: one if isinstance(one, str) else one.name,
+)
+def test_a_measured_memory_is_the_one_that_was_measured(prefix: str, row: Row) -> None:
+    file = f"{prefix}{row.name.removesuffix('-strict')}.json"
+    measured = json.loads((ROOT / "results" / "influence" / file).read_text())
     assert row.setting["influence"] == [float(f"{round(value, 4):g}") for value in measured["influence"]]
 
 

@@ -213,7 +213,7 @@ class _Run:
         """What a plan promises, in the unit of this run."""
         if (self.path / CONFIG).is_file():
             config = load_config(self.path / CONFIG)
-            unit, side = config.privacy.clip_unit, SideStatistics(**config.privacy.side.model_dump())
+            unit, side = config.privacy.clip_unit, SideStatistics.of_table(config.privacy.side.model_dump())
             local = LocalTraining(learning_rate=config.training.learning_rate, schedule=config.training.schedule)
         else:
             values = read_record(self.path).values

@@ -88,7 +88,8 @@ def _learnt(one: Attacked, state: State, total: float) -> float:
     claims, t, side = one.claims, state.round, one.claims.side
     norms = [claims.norm(group, t, state.clip_norm) for group in range(len(claims.sizes))]
     weight = math.fsum(claims.sizes * claims.rates[:, t] * norms) * math.sqrt(side.clip_share)
-    return state.clip_norm * math.exp(side.step * (side.quantile - 0.5 - total / weight / 2.0))
+    change = min(max(side.step * (side.quantile - 0.5 - total / weight / 2.0), -10.0), 10.0)
+    return min(max(state.clip_norm * math.exp(change), 1e-9), 1e9)
 
 
 def _points(update: Array, norm: float, one: Attacked, step: float) -> Array:

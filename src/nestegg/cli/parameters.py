@@ -26,11 +26,13 @@ class Carrying:
         sizes: numbers of trained parameters.
         pace: learning rates, and the unit of clip norms.
         kept: how much of each round's noise is not forgotten, for all plans alike.
+        spread: how much larger noise is beside updates, where side statistics take a part of clip norms.
     """
 
     sizes: tuple[int, ...]
     pace: Pace
     kept: Array
+    spread: float = 1.0
 
     def show(self, console: Console, plans: Mapping[str, Plan]) -> None:
         """Print the ratio of noise to signal of every size, and the sizes at which it is small and large."""
@@ -63,7 +65,7 @@ class Carrying:
         return table
 
     def _ratio(self, plan: Plan, size: int) -> float:
-        return noise_to_signal(plan, size, self.pace, self.kept)
+        return self.spread * noise_to_signal(plan, size, self.pace, self.kept)
 
     def _size(self, plan: Plan, ratio: float) -> int | None:
         """Return how many parameters have a ratio: noise grows with the square root of their number."""

@@ -57,7 +57,7 @@ def plan(
     with Console(stderr=True, quiet=as_json).status("Planning …") as status, watching_index(status.update):
         made = _judged(_planned(config), status)
         _check_adaptive(config, made)
-        side = _side(config, made)
+        side, spread = _side(config, made)
         asked = RIVALS if compare else ()
         rivals = {name: _judged(make_plan(with_method(config, name)), status) for name in asked}
         drawn = rivals or {"idp-fedavg": make_plan(with_method(config, "idp-fedavg"))} if chart is not None else {}
@@ -67,9 +67,10 @@ def plan(
     pace = pace_of_config(config)
     if chart is not None:
         _draw(chart, made, drawn, pace)
-    carrying = Carrying(tuple(sizes), pace, assumed_memory(made, pace)[0])
+    carrying = Carrying(tuple(sizes), pace, assumed_memory(made, pace)[0], spread)
     if as_json:
-        alone = made.to_dict() | {"exposure": exposed, "remarks": remarks(made)} | carrying.to_dict(made)
+        told = {"exposure": exposed, "remarks": remarks(made), **({"side": side} if side else {})}
+        alone = made.to_dict() | told | carrying.to_dict(made)
         beside = {name: rival.to_dict() | carrying.to_dict(rival) for name, rival in rivals.items()}
         print(json.dumps(beside if compare else alone, allow_nan=False))
         return
@@ -134,17 +135,17 @@ def _judged(made: Plan, status: Status) -> Plan:
     return judged(made, tell)
 
 
-def _side(config: Config, made: Plan) -> str:
-    """What side statistics cost; refused as a run does."""
+def _side(config: Config, made: Plan) -> tuple[str, float]:
+    """What side statistics cost, in words and as a factor on noise beside updates; refused as a run does."""
     from nestegg.configuration.config import Side
 
     if config.privacy.side == Side() or not made.is_private:
-        return ""
+        return "", 1.0
     from nestegg.training import Mechanics, SideStatistics  # torch is slow to import; other plans do without it
 
-    side = SideStatistics(**config.privacy.side.model_dump())
+    side = SideStatistics.of_table(config.privacy.side.model_dump())
     Mechanics(side=side).check(made)
-    return side.cost(made)
+    return side.cost(made) if side.shares else "", (1.0 - sum(side.shares.values())) ** -0.5
 
 
 def _check_adaptive(config: Config, made: Plan) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nestegg.checks import whole
 from nestegg.data.adult import NUMBERS
 from nestegg.data.datasets import Dataset
 from nestegg.errors import InputError
@@ -106,6 +107,11 @@ def hat_functions(columns: Sequence[int], *, knots: int = 16) -> Features:
         >>> hat_functions([1], knots=3)(torch.tensor([[5.0, 0.0]]))
         tensor([[5., 0., 0., 1., 0.]])
     """
+    for column in columns:
+        whole("columns", column, 0)
+    if not columns:
+        raise InputError("columns = [] must name a column at least.")
+    whole("knots", knots, 2)
     chosen, tops = list(columns), torch.linspace(-math.sqrt(3.0), math.sqrt(3.0), knots)
 
     def hats(rows: Tensor) -> Tensor:

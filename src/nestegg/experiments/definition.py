@@ -35,6 +35,7 @@ class Hyperparameters(Section):
     clip_norm: _Number
     clip_unit: Literal["gradient", "update"] = "gradient"
     spending_rate: _Number
+    accountant: Literal["rdp", "gaussian"] | None = None  # by default the method's
     epsilon: list[_Number] = _Groups
     saving_rate: list[_Number] = _Groups
     transition: list[_Count] = _Groups

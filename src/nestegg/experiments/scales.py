@@ -80,11 +80,13 @@ def _side(setting: Hyperparameters) -> Side:
 
 
 def _schedule(setting: Hyperparameters) -> dict[str, Any]:
-    """What the method optimal is told of the model's memory."""
+    """The accountant where one is given, and what the method optimal is told of the model's memory."""
+    given = {} if setting.accountant is None else {"accountant": setting.accountant}
     if setting.method != "optimal":
-        return {}
+        return given
     known = {"influence": setting.influence} if setting.memory is None else {"memory": setting.memory}
-    return {"method": "optimal", "accountant": COMPARED["optimal"].accountant_at(setting.spending_rate), **known}
+    accountant = COMPARED["optimal"].accountant_at(setting.spending_rate)
+    return {"method": "optimal", "accountant": accountant, **known, **given}
 
 
 def scaled(setting: Hyperparameters, scale: str) -> tuple[Hyperparameters, int | None]:

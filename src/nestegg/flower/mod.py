@@ -119,6 +119,7 @@ class PrivacyMod:
         if not math.isfinite(length):
             raise InputError("the update is not finite.")
         values = statistics_of(order.statistics, held, is_below=length <= order.clip_norm, largest=order.largest_loss)
+        values *= float(length > 0.0)  # who has no data says nothing
         all_points = np.concatenate([points.numpy(), side_points(values, np.array(order.lengths), order.step)])
         noise = Lattice(order.step).noise(order.noise_std, 1, len(all_points), self._noise(context, order.round))
         return (all_points + noise).astype(np.int32)  # at most 2^27 steps each, by the lattice's definition

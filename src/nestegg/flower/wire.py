@@ -73,7 +73,7 @@ def held_back(content: RecordDict) -> tuple[float, float]:
     right, loss = (
         float(one) if isinstance(one := record.get(name), int | float) else float("nan") for name in _MEASURED
     )
-    return right, loss
+    return (right if 0.0 <= right <= 1.0 else float("nan")), loss  # a share: percents are no number
 
 
 def _record(content: RecordDict, name: str, model: type[Model]) -> Model:

@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     COHORT = 4
     NOISE = 5
     BITS = 6
+    MEASURING = 7
 
 
 _SECRET = (Purpose.COHORT, Purpose.NOISE, Purpose.BITS)

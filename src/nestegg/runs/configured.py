@@ -184,7 +184,7 @@ def _federation(config: Config, plan: Plan, data: Dataset | OwnClients, clients:
             privacy.colluders,
             AdaptiveClipping(**privacy.adaptive.model_dump()),
             Randomness(training.seed, training.reproducible),
-            SideStatistics(**privacy.side.model_dump()),
+            SideStatistics.of_table(privacy.side.model_dump()),
         ),
         test=test,
         performance=Performance(training.engine, training.workers, training.device, training.precision),

@@ -19,6 +19,7 @@ def line_of(report: RoundReport, stamp: dict[str, str]) -> str:
     for name in ("clip_norm", "noise_std", "loss"):
         content[name] = _finite(content[name])
     content["metrics"] = {name: _finite(value) for name, value in report.metrics.items()}
+    content["side"] = {name: _finite(value) for name, value in report.side.items()}
     for name in ("metrics", "side"):
         if not content[name]:
             del content[name]

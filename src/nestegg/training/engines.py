@@ -69,7 +69,7 @@ class LoopEngine:
         """Train on zeros, which are nobody's data: code that fails for everybody is refused before anybody pays."""
         x, y = self.clients.zeros
         try:
-            with _deterministic(x.device.type):
+            with deterministic(x.device.type):
                 self._train_on(x, y, [np.arange(len(y))], 0.0)
         except Exception as error:
             raise InputError(f"model and loss cannot be trained on zeros: {type(error).__name__}: {error}.") from None
@@ -95,7 +95,7 @@ class LoopEngine:
             plan = batches(len(y), self.training, self.randomness, round_, key)
             seed = int(self.randomness.stream(Purpose.SHUFFLE, round_, client=key).integers(2**63))
             generators = torch_seeded(seed) if self.keeps_nothing else seeded(seed)  # for dropout and the like
-            with generators, _deterministic(self.weights.device.type):
+            with generators, deterministic(self.weights.device.type):
                 self._train_on(x, y, plan, rate)
         except (Exception, SystemExit):  # code of others may do anything
             self._renew()
@@ -206,7 +206,7 @@ def _precision(name: str, device: str) -> AbstractContextManager[object]:
 
 
 @contextmanager
-def _deterministic(device: str) -> Iterator[None]:
+def deterministic(device: str) -> Iterator[None]:
     """Use torch's deterministic algorithms where others might add up in an order that differs from time to time.
 
     On a CPU an operation of given shape, in one thread, has one order.

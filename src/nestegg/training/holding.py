@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nestegg.errors import InputError
 from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.training.clients import Clients, Integers
 from nestegg.training.local import Samples
@@ -24,6 +25,10 @@ class HoldingBack:
         self._clients, self._share, self._randomness = clients, share, randomness
         self.zeros, self.empty, self.is_lazy = clients.zeros, clients.empty, clients.is_lazy
         self.sizes: Integers | None = None
+        if clients.zeros[1].is_floating_point():
+            raise InputError("curve_share counts right answers: targets must be classes, and they are numbers.")
+        if clients.sizes is not None and clients.sizes.max() < 2:
+            raise InputError("curve_share needs samples to hold back: no client has more than one.")
         if clients.sizes is not None:
             self.sizes = np.array([size - self._count(size) for size in clients.sizes.tolist()], np.int64)
 

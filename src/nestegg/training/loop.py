@@ -81,8 +81,9 @@ class Federation:
         self.randomness, self.rates = self.mechanics.randomness, self.local.rates(plan.rounds)
         self.names, self.clients = members(plan, clients, self.performance.device)
         self.side = self.mechanics.said(plan)
-        held = HoldingBack(self.clients, self.side.held_back, self.randomness) if self.side.curve_share else None
-        self.clients = held or self.clients
+        held = None
+        if (side := self.mechanics.side).curve_share:  # also without noise: methods train on the same samples
+            self.clients = held = HoldingBack(self.clients, side.held_back, self.randomness)
         self.model = copy.deepcopy(model).to(self.performance.device)
         self.layout = Layout.of(self.model)
         if not self.layout.size:
@@ -100,7 +101,9 @@ class Federation:
             loads=len(self.clients) * share if self.clients.is_lazy else 0.0,
         )
         waiting = Waiting(cores(), self.performance.most_workers())
-        witness = Witness(self.side, self.model, held, self.local.loss) if self.side.shares else None
+        witness = None
+        if self.side.shares:
+            witness = Witness(self.side, self.model, held, loss=self.local.loss, randomness=self.randomness)
         self.workers = Workers(
             self.engine, count, self.layout.size, waiting, witness=witness, further=len(self.side.shares)
         )

@@ -7,8 +7,9 @@ and a private learning curve, on samples that clients hold back, for federations
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +18,18 @@ from torch import Tensor, nn
 from nestegg.checks import positive, probability
 from nestegg.errors import InputError
 from nestegg.mechanism import Layout
+from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.mechanism.side import Estimate
 from nestegg.planning import Plan
 from nestegg.training.adaptive import MAX_STEP, NORMS
+from nestegg.training.engines import deterministic
 from nestegg.training.evaluation import measured
 from nestegg.training.holding import HoldingBack
 from nestegg.training.local import Loss
+from nestegg.training.seeding import seeded
 
 BELOW, ACCURACY, LOSS = "below", "accuracy", "loss"
+LEAST_SHARE, LARGEST_LOSS = 1e-6, 1e6
 _NOTHING = (float("nan"), float("nan"))
 
 
@@ -55,8 +60,9 @@ class SideStatistics:
     def __post_init__(self) -> None:
         for name in ("clip_share", "curve_share"):
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and 0.0 <= value < 1.0):
-                raise InputError(f"{name} = {value!r} must be at least 0 and below 1.")
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not (is_number and (value == 0.0 or LEAST_SHARE <= value < 1.0)):
+                raise InputError(f"{name} = {value!r} must be 0, or at least {LEAST_SHARE:g} and below 1.")
         if self.clip_share + self.curve_share >= 1.0:
             both = f"{self.clip_share!r} and {self.curve_share!r}"
             raise InputError(f"clip_share and curve_share, {both}, must add up to less than 1: updates need the rest.")
@@ -64,7 +70,18 @@ class SideStatistics:
         if positive("step", self.step) > MAX_STEP:
             raise InputError(f"step = {self.step!r} must be at most {MAX_STEP:g}.")
         probability("held_back", self.held_back)
-        positive("largest_loss", self.largest_loss)
+        if positive("largest_loss", self.largest_loss) > LARGEST_LOSS:
+            raise InputError(f"largest_loss = {self.largest_loss!r} must be at most {LARGEST_LOSS:g}.")
+        for one in fields(self):  # 1 and 1.0 are the same, also in a digest
+            object.__setattr__(self, one.name, float(getattr(self, one.name)))
+
+    @classmethod
+    def of_table(cls, table: Mapping[str, Any]) -> SideStatistics:
+        """Return what the table [privacy.side] says, or say where in it a mistake is."""
+        try:
+            return cls(**table)
+        except InputError as error:
+            raise InputError(f"privacy.side: {error}") from None
 
     @property
     def shares(self) -> dict[str, float]:
@@ -125,32 +142,47 @@ def statistics_of(
 
 
 class Witness:
-    """Computes what clients say: each from its own samples, its own update and the model alone."""
+    """Computes what clients say: each from its own samples, its own update and the model alone.
 
-    def __init__(self, side: SideStatistics, model: nn.Module, clients: HoldingBack | None, loss: Loss) -> None:
-        self._side, self._clients, self._loss = side, clients, loss
-        self._probe, self._layout = copy.deepcopy(model), Layout.of(model)
+    Args:
+        side: what they say.
+        model: that is trained; with its loss it is taken as it was at first for each of them, whatever it remembers.
+        clients: with what they hold back; None where they measure nothing.
+        loss: of outputs and targets.
+        randomness: of what a model may draw while it is measured.
+    """
 
-    def values(self, model: Tensor, block: Sequence[int], is_below: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def __init__(
+        self, side: SideStatistics, model: nn.Module, clients: HoldingBack | None, *, loss: Loss, randomness: Randomness
+    ) -> None:
+        self._side, self._clients, self._randomness = side, clients, randomness
+        self._pristine, self._layout = (copy.deepcopy(model), copy.deepcopy(loss)), Layout.of(model)
+
+    def values(
+        self, model: Tensor, block: Sequence[int], round_: int, is_below: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
         """Return the statistics of a block of clients, from −1 to 1 each: (clients, statistics)."""
         names, largest = list(self._side.shares), self._side.largest_loss
-        if self._clients is not None:
-            self._layout.load(self._probe, model)
         rows = [
-            statistics_of(names, self._measured(client), is_below=bool(below), largest=largest)
+            statistics_of(names, self._measured(model, client, round_), is_below=bool(below), largest=largest)
             for client, below in zip(block, is_below, strict=True)
         ]
         return np.stack(rows)
 
-    def _measured(self, client: int) -> tuple[float, float]:
+    def _measured(self, model: Tensor, client: int, round_: int) -> tuple[float, float]:
         """Right answers and loss on what a client holds back; not a number where there is nothing."""
         if self._clients is None:
             return _NOTHING
         try:
             samples = self._clients.held(client)
-            found = measured(self._probe, samples, self._loss) if len(samples[1]) else None
+            if not len(samples[1]):
+                return _NOTHING
+            (key,) = self._clients.keys([client]).tolist()
+            seed = int(self._randomness.stream(Purpose.MEASURING, round_, client=key).integers(2**63))
+            probe, loss = copy.deepcopy(self._pristine)  # nothing of one client is left to the next
+            self._layout.load(probe, model)
+            with seeded(seed), deterministic(model.device.type):
+                found = measured(probe, samples, loss)
         except (Exception, SystemExit):  # code of others may do anything; to stop would tell of this client's data
-            return _NOTHING
-        if found is None:
             return _NOTHING
         return np.nan if found.accuracy is None else found.accuracy / 100.0, found.loss

@@ -67,7 +67,9 @@ class Clipping:
         total, lengths = self._clipped(updates)
         if tell is not None:
             values = tell(lengths <= self.norms)
-            values[~np.isfinite(lengths)] = 0.0  # whose update is broken says nothing
+            values[~np.isfinite(lengths) | (lengths == 0.0)] = (
+                0.0  # nor say those anything who are broken or have no data
+            )
             further = side_points(values, self.side, self.step).sum(axis=0)
             total = torch.cat([total, torch.from_numpy(further).to(total.device)])
         return block_sum(total, lengths, self.norms)
@@ -91,7 +93,9 @@ Answer = tuple[float, int, float, float]  # bits and broken updates of a block; 
 class Witness(Protocol):
     """Computes side statistics of a block of clients."""
 
-    def values(self, model: Tensor, block: Sequence[int], is_below: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def values(
+        self, model: Tensor, block: Sequence[int], round_: int, is_below: NDArray[np.bool_]
+    ) -> NDArray[np.float64]:
         """Return (clients, statistics), from −1 to 1, each client's from its own samples and update alone."""
 
 
@@ -274,7 +278,7 @@ def _timed(engine: Engine, witness: Witness | None, model: Tensor, task: Task) -
     block, following, round_, rate, clipping = task
     waited, began = engine.clients.waited, perf_counter()
     engine.clients.announce(following)
-    tell = None if witness is None else partial(witness.values, model, block)
+    tell = None if witness is None else partial(witness.values, model, block, round_)
     result = clipping.sum(engine.train_block(model, block, round_, rate), tell)
     return result, engine.clients.waited - waited, perf_counter() - began
 
