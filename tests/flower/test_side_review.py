@@ -12,7 +12,6 @@ pytest.importorskip("flwr")
 from nestegg.flower.terms import Sharing, Terms
 
 
-@pytest.mark.xfail(strict=True, reason="whole numbers are written as 1 and read as 1.0: every client refuses the offer")
 @pytest.mark.parametrize(
     "side", [SideStatistics(clip_share=0.01, step=1), SideStatistics(curve_share=0.1, largest_loss=5)]
 )

@@ -58,7 +58,6 @@ def _made(model: nn.Module, loud: float = 1.0, **more: Any) -> Federation:
     return Federation(_plan(), copy.deepcopy(model), clients, mechanics=mechanics, **more)
 
 
-@pytest.mark.xfail(strict=True, reason="one probe and one loss measure all clients: what they remember leaks")
 def test_what_a_client_measures_does_not_depend_on_who_was_measured_before() -> None:
     torch.manual_seed(0)
     model, said = Remembering(), []
@@ -66,11 +65,10 @@ def test_what_a_client_measures_does_not_depend_on_who_was_measured_before() -> 
         federation = _made(model, loud, performance=Performance(workers=1))
         witness = federation.workers._witness
         assert witness is not None
-        said.append(witness.values(federation.start().model, [0, 1, 2], np.full(3, True))[1:])
+        said.append(witness.values(federation.start().model, [0, 1, 2], 1, np.full(3, True))[1:])
     np.testing.assert_array_equal(*said)  # clients 1 and 2 are the same in both worlds
 
 
-@pytest.mark.xfail(strict=True, reason="measuring is not seeded for each client, as training is")
 def test_statistics_have_the_same_bits_for_any_number_of_workers_where_a_model_draws() -> None:
     torch.manual_seed(0)
     model, losses = Drawing(), []
@@ -81,7 +79,6 @@ def test_statistics_have_the_same_bits_for_any_number_of_workers_where_a_model_d
     assert losses[0] == losses[1]
 
 
-@pytest.mark.xfail(strict=True, reason="the plain replay has no bounds, next_norm has: an honest run is refuted")
 def test_replay_learns_the_norm_that_the_loop_learns() -> None:
     from nestegg.audit.claims import Claims
     from nestegg.audit.replay import _learnt
