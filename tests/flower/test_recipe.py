@@ -1,0 +1,74 @@
+"""A recipe on Flower has the simulator's model: features, loss, schedule, clipping, noise and side statistics."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench.recipe_on_flower import Outcome, Where, compare
+
+from nestegg import InputError, Ledger
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "examples" / "recipes" / "digits.toml"
+SMALL = {"clients = 50": "clients = 6", "local_epochs = 5": "local_epochs = 1"}
+
+
+def written(folder: Path, *, further: str = "", **changes: str) -> Where:
+    """The recipe for digits with fewer clients and shorter rounds, otherwise as it is."""
+    text = DIGITS.read_text()
+    for old, new in SMALL.items():
+        assert old in text
+        text = text.replace(old, new)
+    for key, value in changes.items():
+        text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+    file = folder / "recipe.toml"
+    file.write_text(text + further)
+    return Where(str(file))
+
+
+def check_same(found: Outcome) -> None:
+    """The models agree but for rounding, and have learnt something to agree on."""
+    assert float(found.models[0].abs().max()) > 0.01
+    assert found.difference < 1e-5
+    assert found.accuracy[0] == pytest.approx(found.accuracy[1], abs=0.5)
+
+
+def test_the_recipe_has_the_simulators_model_and_every_node_pays(tmp_path: Path) -> None:
+    where = written(tmp_path)
+    check_same(compare(where, tmp_path, rounds=2))
+    for number in range(6):
+        with Ledger(tmp_path / "accounts" / str(number) / "ledger.db", read_only=True) as ledger:
+            ledger.verify()
+            assert ledger.account("own").epsilon > 0.0
+
+
+def test_so_has_one_with_a_learnt_norm_a_curve_and_another_unit_and_loss(tmp_path: Path) -> None:
+    side = "\n[privacy.side]\nclip_share = 0.1\ncurve_share = 0.2\nheld_back = 0.2\n"
+    where = written(
+        tmp_path,
+        further=side,
+        reproducible='true\nloss = "balanced"',
+        clip_norm='2.0\nclip_unit = "update"\nclipping = "flat"\ncolluders = 1',
+    )
+    check_same(compare(where, tmp_path, rounds=2))
+
+
+def test_secret_noise_cannot_be_compared(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"training\.reproducible = false must be true"):
+        compare(written(tmp_path, reproducible="false"), tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.soak
+def test_the_whole_recipe_has_the_simulators_model_on_flowers_simulation_engine(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.recipe_on_flower", str(DIGITS), "--engine", "ray"]
+    environment = os.environ | {"FLWR_HOME": str(tmp_path / "flwr"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (difference,) = re.findall(r"digits, ray, 25 rounds: largest difference (\S+),", done.stdout)
+    assert float(difference) < 1e-5
