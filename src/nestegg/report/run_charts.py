@@ -54,7 +54,7 @@ def clip_norm_chart(rounds: Rounds, clip_unit: str) -> dict[str, alt.TopLevelMix
     norms = [
         {"round": line["round"], "norm": line["clip_norm"] / unit} for line, unit in zip(rounds, units, strict=True)
     ]
-    panels: list[alt.Chart | alt.LayerChart] = [lines(norms, "norm", "clip norm c", None)]
+    panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = [lines(norms, "norm", "clip norm c", None)]
     if below := told_rows(rounds, "below", largest=1.0):
         panels.append(_banded(below, "below", "share of updates below it"))
     small = [panel.properties(height=_SMALL) for panel in panels]
@@ -108,7 +108,7 @@ def _banded(
     *,
     by: str | None = None,
     colours: Sequence[str] = PALETTE,
-) -> alt.LayerChart:
+) -> alt.LayerChart | alt.FacetChart:
     """Curves over the rounds, with dots in a band where rows have them."""
     means = lines(rows, value, label, None, by, colours)
     base = means.properties(data=alt.Data(values=[row for row in rows if "dot" in row]))
@@ -117,5 +117,4 @@ def _banded(
     dots = base.mark_circle(size=30).encode(y=alt.Y("dot:Q", title=label), tooltip=[alt.Tooltip("round:Q"), *told])
     for layer in (bands, dots):
         layer.encoding.strokeDash = alt.Undefined  # only lines have dashes
-    chart: alt.LayerChart = alt.layer(bands, means, dots)
-    return chart
+    return alt.layer(bands, means, dots)
