@@ -96,6 +96,7 @@ class MLflow(Callback):
 def numbers(report: RoundReport) -> dict[str, float]:
     """Return the numbers of a report by name, those that are known; nothing private is among them."""
     own = {f"metrics/{name}": value for name, value in report.metrics.items()}
+    side = {f"side/{name}": value for name, value in report.side.items()}
     spent = {f"epsilon/{name}": value for name, value in report.epsilon_spent.items()}
     groups = {f"group_accuracy/{name}": one for name, one in (report.simulation_only_group_accuracy or {}).items()}
     found = {
@@ -105,6 +106,7 @@ def numbers(report: RoundReport) -> dict[str, float]:
         "noise_std": report.noise_std,
         "learning_rate": report.learning_rate,
         **own,
+        **side,
         **spent,
         **groups,
     }

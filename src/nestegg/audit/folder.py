@@ -32,7 +32,7 @@ _WORDS = b"follows from the seed"  # of the note that such a run is not for rele
 _FILES = re.compile(
     r"\.lock|config\.toml|run\.json|plan\.json|plans/[0-9a-f]{64}\.json|rounds\.jsonl|summary\.json|report\.html"
     r"|checkpoint\.safetensors|model\.safetensors|audit(-[\w.-]+)?\.(json|html)"
-    r"|(accuracy|loss|spending|sampling|noise)\.(png|svg)"
+    r"|(accuracy|loss|clip-norm|spending|sampling|noise)\.(png|svg)"
     r"|\.[^/]+\.\d+"  # being written, or torn by a crash
 )
 _SIMULATED = re.compile(r"simulation-only-labels\.(png|svg)")

@@ -31,7 +31,15 @@ class RoundProgress(Display, Callback):
 
 
 def _quality(report: RoundReport) -> list[str]:
-    """How good the model is on public test data, if there is any."""
+    """How good the model is on public test data, or else what clients say of the model before the round, if they do."""
     if report.accuracy is not None:
         return [f"accuracy {report.accuracy:.1f} %"]
-    return [] if report.loss is None else [f"loss {report.loss:.4g}"]
+    if report.loss is not None:
+        return [f"loss {report.loss:.4g}"]
+    if "accuracy" not in report.side:
+        return []
+    said = report.side
+    return [
+        f"clients' accuracy {said['accuracy']:.1f} ± {said['accuracy_std']:.1f} %",
+        f"loss {said['loss']:.2f} ± {said['loss_std']:.2f}",
+    ]

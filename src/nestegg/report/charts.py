@@ -24,7 +24,7 @@ _LOOK = {
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
     "legend": {"labelFontSize": 12, "titleFontSize": 12, "symbolStrokeWidth": 2, "symbolSize": 160},
 }
-LINE_LEGEND: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400, "symbolOpacity": 1}
+LINE_LEGEND: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400, "symbolOpacity": 1, "labelLimit": 240}
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,6 @@ class Picture:
 
     svg: str
     definition: dict[str, Any]
-
-
-def quality_chart(rounds: Sequence[dict[str, Any]]) -> dict[str, alt.Chart]:
-    """How good does the model become? Test accuracy, round by round, or else test loss; nothing without test data."""
-    for value, label in (("accuracy", "test accuracy, %"), ("loss", "test loss")):
-        rows = [{"round": line["round"], value: line[value]} for line in rounds if line.get(value) is not None]
-        if rows:
-            return {value: lines(rows, value, label, "How good does the model become?")}
-    return {}
 
 
 def spending_chart(plan: Plan) -> alt.Chart:
@@ -153,15 +144,15 @@ def lines(
     rows: list[dict[str, Any]],
     value: str,
     label: str,
-    title: str,
+    title: str | None,
     by: str | None = None,
     colours: Sequence[str] = PALETTE,
 ) -> alt.Chart:
-    """Curves over the rounds, told apart by colour and by dash."""
+    """Curves over the rounds, told apart by colour and by dash; part of a larger chart if there is no title."""
     x = alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(nice=False))
     y = alt.Y(f"{value}:Q", title=label)
     tooltip = [alt.Tooltip("round:Q"), alt.Tooltip(f"{value}:Q", title=label, format=".4~r")]
-    chart: alt.Chart = alt.Chart(alt.Data(values=rows), title=title, width=_WIDTH, height=_HEIGHT)
+    chart: alt.Chart = alt.Chart(alt.Data(values=rows), title=title or alt.Undefined, width=_WIDTH, height=_HEIGHT)
     chart = chart.mark_line(strokeWidth=2, point=alt.OverlayMarkDef(opacity=0, size=90))
     chart = chart.encode(x=x, y=y, color=alt.value(PALETTE[0]), tooltip=tooltip)
     if by is None:

@@ -18,13 +18,13 @@ from nestegg.report.charts import (
     draw_charts,
     label_chart,
     noise_chart,
-    quality_chart,
     sampling_chart,
     save_charts,
     spending_chart,
 )
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.markup import as_html
+from nestegg.report.run_charts import REACH, clip_norm_chart, quality_charts, told_last
 
 _GUESSED = 12  # groups whose excess is computed: it takes a moment each
 _ACCOUNT = {
@@ -34,6 +34,7 @@ _ACCOUNT = {
     "epsilon_spent": "together",
     "epsilon_left": "left",
 }
+_HOW_LEARNT = "<p>Learnt from noisy bits, which say of each update whether it was below its norm.</p>"
 
 
 def write_report(
@@ -43,6 +44,7 @@ def write_report(
     summary: dict[str, Any],
     *,
     labels: NDArray[np.int64] | None,
+    clip_unit: str,
     as_files: bool = False,
 ) -> None:
     """Write `report.html` into a run's folder; its charts as PNG and SVG files, too, if asked for: that takes long.
@@ -50,21 +52,26 @@ def write_report(
     Labels of clients are drawn in simulations only; a run that may be released has none to give.
     """
     private = plan.is_private
-    charts = quality_chart(rounds)
+    charts = quality_charts(rounds)
+    if plan.about.learns_clip_norm or any("below" in line.get("side", {}) for line in rounds):
+        charts |= clip_norm_chart(rounds, clip_unit)
     if private:
         charts |= {"spending": spending_chart(plan), "sampling": sampling_chart(plan), "noise": noise_chart(plan)}
     if labels is not None:
         charts["simulation-only-labels"] = label_chart(labels)
     note = summary.get("note")
     pictures = save_charts(folder, charts, note) if as_files else draw_charts(charts, note)
-    page, audit = run_page(plan, summary, pictures), kept_audit(folder)
+    page, audit = run_page(plan, summary, pictures, told_last(rounds)), kept_audit(folder)
     write_atomically(folder / "report.html", with_audit(page, audit) if audit else page)
 
 
-def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture]) -> str:
-    """Summary, charts, accounts and the plan's table."""
+def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture], told: str | None) -> str:
+    """Summary, charts, accounts and the plan's table; `told` is the accuracy that clients say, if they do."""
     measured = [name for name in ("accuracy", "loss") if name in pictures]
-    parts = [Part(name.capitalize(), "<p>Measured on public test data.</p>", [pictures[name]]) for name in measured]
+    title, shown = " and ".join(measured).capitalize(), [pictures[name] for name in measured]
+    parts = [Part(title, _how_measured(summary, told), shown)] if measured else []
+    if "clip-norm" in pictures:
+        parts += [Part("Clip norm", _HOW_LEARNT, [pictures["clip-norm"]])]
     if "spending" in pictures:
         shown = [pictures[name] for name in ("spending", "sampling", "noise")]
         parts += [Part("Privacy", "", shown), Part("Accounts", _accounts(plan, summary))]
@@ -74,14 +81,14 @@ def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture]) 
         why = "<p>Known because this is a simulation whose results are not for release.</p>"
         parts += [Part("Clients (simulation only)", why, [pictures["simulation-only-labels"]])]
     parts += [Part("The plan", _plan_table(plan, summary.get("colluders", 0)))]
-    return make_page(f"{summary['method']} on {summary['dataset']}", _summary(plan, summary), parts)
+    return make_page(f"{summary['method']} on {summary['dataset']}", _summary(plan, summary, told), parts)
 
 
-def _summary(plan: Plan, summary: dict[str, Any]) -> str:
+def _summary(plan: Plan, summary: dict[str, Any], told: str | None) -> str:
     note = f'<p class="note">{escape(summary["note"].capitalize())}.</p>' if "note" in summary else ""
     spent = [group["epsilon_spent"] for group in summary["groups"] if group["epsilon_spent"] is not None]
     numbers = [
-        _quality(summary),
+        _quality(summary, told),
         ("rounds", str(summary["rounds"])),
         ("clients", str(plan.clients)),
         ("most that anybody has spent", f"ε = {max(spent):.2f}" if spent else "no privacy"),
@@ -95,12 +102,29 @@ def _summary(plan: Plan, summary: dict[str, Any]) -> str:
     return f'{note}{said}{facts(numbers)}<p class="soft">{escape(how)}</p>'
 
 
-def _quality(summary: dict[str, Any]) -> tuple[str, str]:
-    """How good the model is: accuracy where there are classes, else its loss, if there is test data at all."""
+def _quality(summary: dict[str, Any], told: str | None) -> tuple[str, str]:
+    """How good the model is: by test data, accuracy where there are classes, else loss; else by what clients say."""
     if summary["final_accuracy"] is not None:
         return "test accuracy", f"{summary['final_accuracy']:.2f} %"
-    loss = summary.get("final_loss")
+    if (loss := summary.get("final_loss")) is None and told is not None:
+        return f"accuracy as clients say, mean of the last {2 * REACH + 1} rounds", told
     return "test loss", "–" if loss is None else f"{loss:.4g}"
+
+
+def _how_measured(summary: dict[str, Any], told: str | None) -> str:
+    """Where a curve of quality comes from."""
+    tested = summary["final_accuracy"] is not None or summary["final_loss"] is not None
+    said = ["Measured on public test data."] if tested else []
+    if told is not None:
+        said += [
+            "Dots are what clients say of samples that they hold back and never train on: a mean over all clients, in "
+            "which larger budgets count for more, with noise that was paid for with the rounds. The band is each dot "
+            "± 2 standard deviations of that noise; if only some clients are sampled, chance adds to it. The line is "
+            f"the mean of {2 * REACH + 1} rounds around each, of the last ones near the end, of fewer near the start; "
+            "rounds with less noise count for more. Clients measure the model that a round begins with, so the dot "
+            "stands at the round before. A client that cannot measure counts as 50 %, or half of the largest loss."
+        ]
+    return f"<p>{' '.join(said)}</p>"
 
 
 def _groups(plan: Plan, summary: dict[str, Any]) -> str:

@@ -131,7 +131,8 @@ class Task:
         rounds = [json.loads(line) for line in folder.lines()]
         summary = self._summary(state, rounds, accounts, stopped)
         write_atomically(folder.path / "summary.json", json.dumps(summary, indent=1) + "\n")
-        write_report(folder.path, self.plan, rounds, summary, labels=self._labels, as_files=charts)
+        unit = self.federation.mechanics.clip_unit
+        write_report(folder.path, self.plan, rounds, summary, labels=self._labels, clip_unit=unit, as_files=charts)
         folder.hide_times()
         return summary
 
