@@ -66,7 +66,7 @@ def test_what_a_client_measures_does_not_depend_on_who_was_measured_before() -> 
         witness = federation.workers._witness
         assert witness is not None
         said.append(witness.values(federation.start().model, [0, 1, 2], 1, np.full(3, True))[1:])
-    np.testing.assert_array_equal(*said)  # clients 1 and 2 are the same in both worlds
+    np.testing.assert_array_equal(said[0], said[1])  # clients 1 and 2 are the same in both worlds
 
 
 def test_statistics_have_the_same_bits_for_any_number_of_workers_where_a_model_draws() -> None:
