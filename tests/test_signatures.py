@@ -13,7 +13,7 @@ import nestegg
 import nestegg.callbacks
 import nestegg.data
 import nestegg.flower
-from nestegg.configuration.config import Adaptive, Privacy, Training
+from nestegg.configuration.config import Adaptive, Privacy, Side, Training
 from nestegg.planning.registry import METHODS
 from nestegg.schema import Section
 
@@ -69,6 +69,7 @@ def defaults_of(call: Callable[..., Any]) -> dict[str, Any]:
         (nestegg.Randomness, Training, {}),
         (nestegg.Mechanics, Privacy, {}),
         (nestegg.AdaptiveClipping, Adaptive, {}),
+        (nestegg.SideStatistics, Side, {}),
         (nestegg.Budget, Privacy, {}),
         (nestegg.plan, Privacy, {}),
     ],
@@ -78,7 +79,7 @@ def test_python_and_configuration_files_have_the_same_defaults(
 ) -> None:
     known = {name: field.default for name, field in section.model_fields.items()}
     shared = {name: value for name, value in defaults_of(call).items() if names.get(name, name) in known}
-    for other in ("adaptive", "loss"):  # a table of its own, and a function by its name
+    for other in ("adaptive", "side", "loss"):  # tables of their own, and a function by its name
         shared.pop(other, None)
     if call is nestegg.plan:  # left open, they are those of the method
         shared |= {"accountant": METHODS["spend-as-you-go"].accountant_at(0.9), "spending_rate": 0.9}
