@@ -60,6 +60,8 @@ def test_what_clients_say_stands_beside_test_data_at_the_round_before() -> None:
     last = drawn["clients' own samples, noisy", 1]
     assert (last["dot"], last["low"], last["high"]) == (44.0, 40.0, 48.0)
     assert drawn["public test data", 2]["accuracy"] == 60.0
+    layers = charts["accuracy"].to_dict()["layer"]
+    assert ["strokeDash" in layer["encoding"] for layer in layers] == [False, True, False]  # told apart in grey, too
 
 
 def test_without_test_data_clients_alone_are_drawn_accuracy_and_loss() -> None:

@@ -168,7 +168,7 @@ def _panel(
     order = [column.label for column in columns]
     colours = alt.Scale(domain=order, range=[_colour(column) for column in columns])
     dashes = alt.Scale(domain=order, range=[list(DASHES[i % len(DASHES)]) for i in range(len(order))])
-    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=260, **LINE_LEGEND)
+    legend = alt.Legend(title=None, orient="bottom", columns=2, **LINE_LEGEND)
     curves = (
         alt.Chart(alt.Data(values=rows), title=title, width=_PANEL, height=220)
         .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(opacity=0, size=90))

@@ -24,7 +24,7 @@ _LOOK = {
     "axis": {"labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal"},
     "legend": {"labelFontSize": 12, "titleFontSize": 12, "symbolStrokeWidth": 2, "symbolSize": 160},
 }
-LINE_LEGEND: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400, "symbolOpacity": 1, "labelLimit": 240}
+LINE_LEGEND: dict[str, Any] = {"symbolType": "stroke", "symbolSize": 400, "symbolOpacity": 1, "labelLimit": 260}
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def smoothed(values: Array, stds: Array) -> tuple[Array, Array]:
     are fewer, as curves rise fast there; near the end it is the last ones, for the last alone may be noise.
 
     >>> smoothed(np.array([0.0, 3.0, 9.0, 9.0]), np.ones(4))[0]
-    array([0., 4., 7., 7.])
+    array([0.  , 4.  , 5.25, 5.25])
     """
     means, errors, count = np.empty(len(values)), np.empty(len(values)), len(values)
     for t in range(count):
