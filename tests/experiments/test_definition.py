@@ -19,7 +19,7 @@ def test_every_table_and_figure_of_the_paper_is_there() -> None:
     tables = ["accuracy", "more-rounds", "strict-budgets", "strict-uniform", "clients", "saving-rates", "transitions"]
     theirs = {*(f"figure-{name}" for name in figures), *(f"table-{name}" for name in tables), "table-cifar10"}
     ours = {"figure-noise", "clip-choice", "clip-unit", "tuning-clip", "tuning-adaptive", "tuning-rates"}
-    ours |= {"when-to-spend", "when-to-spend-cnn"}
+    ours |= {"when-to-spend", "when-to-spend-cnn", "recipe-choices", "what-privacy-costs"}
     assert theirs | ours == set(names())
 
 
@@ -56,7 +56,8 @@ def test_rows_appear_again_at_the_chosen_clip_norm(monkeypatch: pytest.MonkeyPat
 def test_no_reported_seed_takes_part_in_a_choice() -> None:
     for name in (*names(), *tunings()):
         seeds = load(name).seeds
-        assert seeds == [100] if "tuning" in name else seeds == list(range(len(seeds)))
+        is_choice = "tuning" in name or name == "recipe-choices"
+        assert seeds == [100] if is_choice else seeds == list(range(len(seeds)))
 
 
 def test_an_experiment_is_added_by_adding_a_file(run: Run, tmp_path: Path) -> None:
