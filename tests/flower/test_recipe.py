@@ -33,9 +33,10 @@ def written(folder: Path, *, further: str = "", **changes: str) -> Where:
 
 def check_same(found: Outcome) -> None:
     """The models agree but for rounding, and have learnt something to agree on."""
-    assert float(found.models[0].abs().max()) > 0.01
-    assert found.difference < 1e-5
-    assert found.accuracy[0] == pytest.approx(found.accuracy[1], abs=0.5)
+    assert float(found.flower.weights.abs().max()) > 0.01
+    assert found.flower.beside(found.loop) < 1e-5
+    assert found.flower.beside(found.usual) < 1e-4  # another order of sums
+    assert found.flower.accuracy == pytest.approx(found.loop.accuracy, abs=0.5)
 
 
 def test_the_recipe_has_the_simulators_model_and_every_node_pays(tmp_path: Path) -> None:
@@ -70,5 +71,7 @@ def test_the_whole_recipe_has_the_simulators_model_on_flowers_simulation_engine(
     environment = os.environ | {"FLWR_HOME": str(tmp_path / "flwr"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (difference,) = re.findall(r"digits, ray, 25 rounds: largest difference (\S+),", done.stdout)
-    assert float(difference) < 1e-5
+    assert "digits, ray, 25 rounds" in done.stdout
+    differences = [float(one) for one in re.findall(r"largest difference (\S+),", done.stdout)]
+    assert len(differences) == 2
+    assert max(differences) < 1e-4
