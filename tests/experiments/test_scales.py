@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from nestegg.configuration.config import Adaptive, Config, FederationTable, GroupTable, Model, Privacy, Training
+from nestegg.configuration.config import Adaptive, Config, FederationTable, GroupTable, Model, Privacy, Side, Training
 from nestegg.experiments.cells import hash_of
 from nestegg.experiments.definition import Hyperparameters, load, names
 from nestegg.experiments.scales import scaled, stated_reduction
@@ -71,7 +71,7 @@ def test_cells_that_train_the_same_are_the_same() -> None:
 
 
 def test_a_files_words_are_those_of_a_configuration() -> None:
-    sections = (Config, FederationTable, Model, Training, Privacy, GroupTable, Adaptive)
+    sections = (Config, FederationTable, Model, Training, Privacy, GroupTable, Adaptive, Side)
     assert {*Hyperparameters.model_fields} <= {word for section in sections for word in section.model_fields}
 
 

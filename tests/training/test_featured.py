@@ -256,7 +256,11 @@ MISTAKES = [
     ),
     ("MODULE:three", DIGITS, "must be a class or a function, not int."),
     ("MODULE:nope", DIGITS, "has no 'nope'"),
-    ("nonsense", DIGITS, "model.features = 'nonsense' must be one of oriented-gradients."),
+    (
+        "nonsense",
+        DIGITS,
+        "model.features = 'nonsense' must be one of oriented-gradients, mirrored-gradients, adult-hats.",
+    ),
     ("oriented-gradients", f"{DIGITS}\nvalidation = 0", "federation.validation = 0 must be a whole number, at least 1"),
     (
         "oriented-gradients",

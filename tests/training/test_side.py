@@ -139,11 +139,18 @@ def test_held_back_samples_are_never_trained_on() -> None:
 
 
 def test_who_has_one_sample_trains_on_it_and_says_nothing() -> None:
-    clients = [(x[:1], y[:1]) for x, y in some_clients()]
+    clients = [(x[:1], y[:1]) if client == 0 else (x, y) for client, (x, y) in enumerate(some_clients())]
     watched = Watched(federation(CURVE, clients=clients))
     points = watched.contribution(watched.federation.start(), [0])
     assert points[-2:].tolist() == [0.0, 0.0]
     assert bool(points[:-2].any())
+
+
+def test_a_curve_that_nobody_could_measure_is_refused() -> None:
+    with pytest.raises(InputError, match="no client has more than one"):
+        federation(CURVE, clients=[(x[:1], y[:1]) for x, y in some_clients()])
+    with pytest.raises(InputError, match="targets must be classes"):
+        federation(CURVE, clients=[(x, y.float()) for x, y in some_clients()])
 
 
 def test_what_is_not_bounded_is_clipped_and_what_is_not_finite_is_zero() -> None:
@@ -178,14 +185,17 @@ def test_without_noise_nobody_says_anything() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"clip_share": 1.0}, "clip_share = 1.0 must be at least 0 and below 1"),
-        ({"curve_share": -0.1}, "curve_share = -0.1 must be at least 0"),
-        ({"curve_share": math.nan}, "curve_share = nan must be at least 0"),
+        ({"clip_share": 1.0}, "clip_share = 1.0 must be 0, or at least 1e-06 and below 1"),
+        ({"curve_share": -0.1}, "curve_share = -0.1 must be 0, or at least"),
+        ({"curve_share": math.nan}, "curve_share = nan must be 0, or at least"),
         ({"clip_share": 0.5, "curve_share": 0.5}, "must add up to less than 1"),
         ({"quantile": 1.5}, "quantile = 1.5"),
         ({"step": 11.0}, "step = 11.0 must be at most 10"),
         ({"held_back": 0.0}, "held_back = 0.0"),
         ({"largest_loss": math.inf}, "largest_loss = inf"),
+        ({"largest_loss": 1e7}, "largest_loss = 10000000.0 must be at most"),
+        ({"clip_share": True}, "clip_share = True must be 0, or"),
+        ({"clip_share": 5e-324}, "at least 1e-06"),
     ],
 )
 def test_wrong_shares_are_refused(given: dict[str, float], says: str) -> None:

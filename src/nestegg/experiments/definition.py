@@ -50,7 +50,7 @@ class Hyperparameters(Section):
     influence: list[float] | None = None
     clip_share: float = Field(default=0.0, ge=0, lt=1)  # of the bit from which the clip norm is learnt
     quantile: float = Field(default=0.5, gt=0, lt=1)
-    clip_step: _Number = 1.0
+    step: _Number = 1.0
 
     def but(self, **values: Any) -> Hyperparameters:
         """The same with other values."""

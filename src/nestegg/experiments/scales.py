@@ -76,7 +76,7 @@ def _side(setting: Hyperparameters) -> Side:
     """The bit from which the clip norm is learnt, if it is."""
     if not setting.clip_share:
         return Side()
-    return Side(clip_share=setting.clip_share, quantile=setting.quantile, step=setting.clip_step)
+    return Side(clip_share=setting.clip_share, quantile=setting.quantile, step=setting.step)
 
 
 def _schedule(setting: Hyperparameters) -> dict[str, Any]:
