@@ -44,7 +44,7 @@ from nestegg.training.local import Samples, batches
 from nestegg.training.losses import loss_for
 
 ENGINES = ("in-process", "ray")
-_RAY = {
+RAY = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -214,7 +214,7 @@ def _on_flower(where: Where, federation: Federation, folder: Path, last: int, *,
 
 def _on_ray(serve: Callable[[Grid], None], app: ClientApp, nodes: int) -> None:
     """Serve on Flower's simulation engine."""
-    os.environ.update(_RAY)
+    os.environ.update(RAY)
     from flwr.simulation import run_simulation
 
     server = ServerApp()

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
+from bench import recipe_on_flower
 from nestegg import Ledger
 from nestegg.flower.enrolment import Roster
 from nestegg.flower.loopback import Loopback
@@ -21,15 +22,7 @@ from tests.examples import soak
 pytestmark = pytest.mark.slow
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower"
-RAY = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux, too: listen on loopback only
-    "RAY_worker_niceness": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "OMP_NUM_THREADS": "1",
-}
+RAY = {**recipe_on_flower.RAY, "OMP_NUM_THREADS": "1"}
 EPSILONS = (20.0, 20.0, 40.0, 80.0)
 
 

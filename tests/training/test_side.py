@@ -24,6 +24,7 @@ from nestegg import (
     SideStatistics,
     State,
 )
+from nestegg.audit import audit
 from nestegg.audit.watching import Watched
 from nestegg.callbacks import Callback
 from nestegg.configuration.config import load_config
@@ -31,6 +32,7 @@ from nestegg.mechanism.randomness import Randomness
 from nestegg.mechanism.side import estimates, lengths_of, side_points
 from nestegg.runs.comparison import variant
 from nestegg.runs.configured import new_simulation
+from nestegg.training import workers
 from nestegg.training.holding import HoldingBack
 from nestegg.training.side import statistics_of
 
@@ -98,7 +100,7 @@ def held_truth(world: Federation) -> dict[str, float]:
 
 def test_the_curve_is_unbiased_and_its_noise_is_as_stated() -> None:
     world = federation(CURVE, reproducible=False)
-    truth, trials = held_truth(world), 400
+    truth, trials = held_truth(world), 150
     seen = [world.round(world.start())[1].side for _ in range(trials)]
     for name, true in truth.items():
         values, std = np.array([one[name] for one in seen]), seen[0][f"{name}_std"]
@@ -146,9 +148,22 @@ def test_who_has_one_sample_trains_on_it_and_says_nothing() -> None:
     assert bool(points[:-2].any())
 
 
-def test_a_curve_that_nobody_could_measure_is_refused() -> None:
-    with pytest.raises(InputError, match="no client has more than one"):
-        federation(CURVE, clients=[(x[:1], y[:1]) for x, y in some_clients()])
+@pytest.mark.parametrize("side", [SideStatistics(clip_share=0.1), CURVE, BOTH], ids=["bit", "curve", "both"])
+def test_an_audit_attacks_all_coordinates_and_finds_nothing(side: SideStatistics) -> None:
+    found = audit(federation(side, reproducible=False), seconds=2.0)
+    attacks = {(one.finding.arm, one.finding.attack) for one in found.findings}
+    assert {("crafted network", "sensitivity"), ("crafted network", "replay"), ("your model", "sensitivity")} <= attacks
+    assert ("crafted network", "noise of bits") in attacks
+    assert not [one.finding.says for one in found.findings if one.refutes]
+
+
+def test_an_audit_notices_a_statistic_that_is_too_loud(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "side_points", lambda values, lengths, step: side_points(values, 2.0 * lengths, step))
+    found = audit(federation(BOTH, reproducible=False), seconds=2.0)
+    assert {"sensitivity", "replay"} <= {one.finding.attack for one in found.findings if one.refutes}
+
+
+def test_right_answers_need_classes() -> None:
     with pytest.raises(InputError, match="targets must be classes"):
         federation(CURVE, clients=[(x, y.float()) for x, y in some_clients()])
 

@@ -27,8 +27,6 @@ class HoldingBack:
         self.sizes: Integers | None = None
         if clients.zeros[1].is_floating_point():
             raise InputError("curve_share counts right answers: targets must be classes, and they are numbers.")
-        if clients.sizes is not None and clients.sizes.max() < 2:
-            raise InputError("curve_share needs samples to hold back: no client has more than one.")
         if clients.sizes is not None:
             self.sizes = np.array([size - self._count(size) for size in clients.sizes.tolist()], np.int64)
 
