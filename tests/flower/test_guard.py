@@ -14,6 +14,7 @@ from nestegg import Budget, Group, InputError, Ledger
 from nestegg import plan as make_plan
 from nestegg.flower import Guard, OwnAccount
 from nestegg.flower.terms import Terms
+from nestegg.ledger import RunBooks
 from tests.flower.guards import exact, guard_of, make_terms, spent
 from tests.grid import small_plan
 
@@ -149,6 +150,24 @@ def _race(folder: Path, gate: Any, results: Any) -> None:
         results.put("admitted")
     except InputError:
         results.put("refused")
+
+
+def test_a_round_that_another_process_pays_for_meanwhile_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard_of(tmp_path).enrol(make_terms())
+    order = make_terms().order("middle", 2)
+    check = RunBooks.check_rest
+
+    def overtaken(books: RunBooks, last: int | None = None) -> None:
+        check(books, last)
+        monkeypatch.setattr(RunBooks, "check_rest", check)
+        guard_of(tmp_path).admit(order)  # by another process, after this one has looked how far the run has come
+
+    monkeypatch.setattr(RunBooks, "check_rest", overtaken)
+    with pytest.raises(InputError, match="was released"):
+        guard_of(tmp_path).admit(order)
+    assert spent(tmp_path) == pytest.approx(exact(make_terms(), 2))
 
 
 @pytest.mark.slow

@@ -117,10 +117,11 @@ class Guard:
         with self._ledger() as ledger:
             books = ledger.books(order.run)
             self._check_same(books, own_plan(terms.plan, group))
-            if order.round <= books.state.done:
+            done = books.state.done  # read once: what another process pays for meanwhile is refused below, not skipped
+            if order.round <= done:
                 raise InputError(f"round {order.round} of run {order.run!r} was paid for; it is answered once.")
             books.check_rest(order.round)  # all of these rounds, or none
-            for round_ in range(books.state.done + 1, order.round + 1):
+            for round_ in range(done + 1, order.round + 1):
                 books.release(round_, books.reserve(round_), f"answered by round {order.round}")
 
     def leave(self, run: str, after: int) -> None:
