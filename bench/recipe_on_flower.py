@@ -15,6 +15,7 @@ import argparse
 import logging
 import os
 import tempfile
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -83,7 +84,7 @@ class Nodes:
         """Return what a client's training code replies: its model, and how good the one before was on its own."""
         local, randomness = self.federation.local, self.federation.randomness
         (x, y), held = self._samples(client)
-        self.model.load_state_dict(arrays.to_torch_state_dict())
+        self.model.load_state_dict(arrays.to_torch_state_dict(), strict=False)  # what is fixed it has
         content = RecordDict()
         if held is not None and len(held[1]):
             found = measured(self.model, held, local.loss)
@@ -95,7 +96,7 @@ class Nodes:
             optimiser.zero_grad()
             loss(self.model(x[rows]), y[rows]).backward()
             optimiser.step()
-        content["arrays"] = ArrayRecord(self.model.state_dict())
+        content["arrays"] = trained_arrays(self.model)
         return content
 
     def _samples(self, client: int) -> tuple[Samples, Samples | None]:
@@ -110,6 +111,12 @@ class Nodes:
 
     def _featured(self, inputs: Tensor) -> Tensor:
         return inputs if self.features is None or not len(inputs) else extracted(self.features, inputs)
+
+
+def trained_arrays(model: nn.Module) -> ArrayRecord:
+    """Return what is trained of a model: whatever is sent gets noise, and what is fixed follows from the seed."""
+    trained = {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+    return ArrayRecord(OrderedDict(trained))
 
 
 @cache
@@ -202,8 +209,8 @@ def _on_flower(where: Where, federation: Federation, folder: Path, last: int, *,
     app, strategy = client_app(where, federation, folder), strategy_of(federation, folder)
 
     def serve(grid: Grid) -> None:
-        result = strategy.start(grid, ArrayRecord(model.state_dict()), num_rounds=last)
-        model.load_state_dict(result.arrays.to_torch_state_dict())
+        result = strategy.start(grid, trained_arrays(model), num_rounds=last)
+        model.load_state_dict(result.arrays.to_torch_state_dict(), strict=False)
 
     if is_ray:
         _on_ray(serve, app, federation.plan.clients)

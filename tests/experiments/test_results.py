@@ -34,7 +34,8 @@ def test_the_page_is_made_from_the_committed_cells() -> None:
 def test_every_committed_cell_is_whole_and_belongs_to_an_experiment() -> None:
     store, known = Store(ROOT / "results"), set()
     for name in (*names(), *tunings()):
-        for configs in configs_of(load(name), "cpu").values():
+        experiment = load(name)
+        for configs in configs_of(experiment, experiment.scale_for("cpu")).values():
             known |= {store.path(config, form) for config in configs for form in store.find(config)}
     assert set(CELLS) == known
 

@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from bench.recipe_on_flower import Outcome, Where, compare
+from safetensors.torch import load_file
 
 from nestegg import InputError, Ledger
 
@@ -46,6 +48,18 @@ def test_the_recipe_has_the_simulators_model_and_every_node_pays(tmp_path: Path)
         with Ledger(tmp_path / "accounts" / str(number) / "ledger.db", read_only=True) as ledger:
             ledger.verify()
             assert ledger.account("own").epsilon > 0.0
+
+
+@pytest.mark.parametrize("name", ["tanh-cnn-standardised", "tanh-cnn-head"])
+def test_so_have_small_networks_of_which_only_what_is_trained_is_sent(name: str, tmp_path: Path) -> None:
+    where = written(tmp_path)
+    text = Path(where.file).read_text().replace('name = "softmax"', f'name = "{name}"')
+    Path(where.file).write_text(re.sub(r"^features = .*$", "", text, flags=re.MULTILINE))
+    found = compare(where, tmp_path, rounds=2)
+    assert float(found.flower.weights.abs().max()) > 0.01
+    assert found.flower.beside(found.loop) < 1e-4  # the loop has channels last, for speed
+    sent = load_file(tmp_path / "run" / "checkpoint.safetensors")["model"]
+    assert torch.equal(sent, found.flower.weights)  # nothing that is fixed has a place in it
 
 
 def test_so_has_one_with_a_learnt_norm_a_curve_and_another_unit_and_loss(tmp_path: Path) -> None:

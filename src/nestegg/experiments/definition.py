@@ -34,6 +34,7 @@ class Hyperparameters(Section):
     learning_rate: _Number
     clip_norm: _Number
     clip_unit: Literal["gradient", "update"] = "gradient"
+    clipping: Literal["per-layer", "flat"] = "per-layer"
     spending_rate: _Number
     accountant: Literal["rdp", "gaussian"] | None = None  # by default the method's
     epsilon: list[_Number] = _Groups
@@ -106,6 +107,7 @@ class Experiment(Section):
         claim: what the paper says about it.
         shows: accuracy as numbers or curves, training loss as curves; or privacy spent or noise, which plans alone say.
         assumed: what the paper leaves open, and what is taken instead.
+        scale: at which alone it says anything, and is run where cpu is asked for; by default any.
         seeds: the reported ones, or for tuning others.
         chosen_clip: whether rows appear a second time, at the clip norm of `chosen.toml`.
         tuning: multiples of a row's clip norm among which every column's best is chosen, on validation data.
@@ -122,6 +124,7 @@ class Experiment(Section):
     claim: str = ""
     shows: Literal["accuracy", "lead", "curves", "training-loss", "spending", "noise"]
     assumed: list[str] = Field(default_factory=list)
+    scale: Literal["day"] | None = None
     seeds: list[int] = Field(default_factory=lambda: list(REPORTED_SEEDS), min_length=1)
     chosen_clip: bool = True
     tuning: list[_Number] = Field(default_factory=list)
@@ -140,6 +143,10 @@ class Experiment(Section):
     def trains(self) -> bool:
         """Whether there is anything to train for it."""
         return self.shows not in ("spending", "noise")
+
+    def scale_for(self, asked: str) -> str:
+        """Return the scale at which it is run where one is asked for."""
+        return self.scale if self.scale is not None and asked == "cpu" else asked
 
     def cell(self, row: Row, column: Column, *, plain: bool = False) -> Hyperparameters:
         """The complete setting where a row and a column meet; the column has the last word, but for its best clip norm.

@@ -45,13 +45,18 @@ class Reproduction:
     scale: str
     store: Store
 
+    def at_scale(self) -> Reproduction:
+        """Return the same without experiments that have another scale of their own, whose cells take far longer."""
+        mine = {name: one for name, one in self.experiments.items() if one.scale_for(self.scale) == self.scale}
+        return Reproduction(mine, self.scale, self.store)
+
     def configs(self) -> list[Config]:
         """Return the configuration of every cell once, the first seed of everything first."""
         made = [
             configs
             for experiment in self.experiments.values()
             if experiment.trains
-            for configs in configs_of(experiment, self.scale).values()
+            for configs in configs_of(experiment, experiment.scale_for(self.scale)).values()
         ]
         in_turn = [config for configs in zip_longest(*made) for config in configs if config is not None]
         return list({self.store.path(config): config for config in in_turn}.values())
@@ -63,4 +68,4 @@ class Reproduction:
 
     def outcomes(self) -> list[Outcome]:
         """Return what the cells that are there show."""
-        return [outcome_of(name, one, self.scale, self.store) for name, one in self.experiments.items()]
+        return [outcome_of(name, one, one.scale_for(self.scale), self.store) for name, one in self.experiments.items()]

@@ -21,10 +21,17 @@ _TRAINING_SAMPLES = {"mnist": 60_000, "fashion-mnist": 60_000, "cifar10": 50_000
 
 @dataclass(frozen=True)
 class Reduction:
-    """One local epoch, and perhaps no more than so many samples of a client, in smaller batches."""
+    """One local epoch, and perhaps no more than so many samples of a client, in smaller batches.
+
+    Attributes:
+        samples: of a client at most.
+        batch_size: the paper's by default.
+        momentum: whose growth counts in how far clients go; 0 counts steps.
+    """
 
     samples: int | None = None
     batch_size: int | None = None
+    momentum: float = 0.0
 
 
 # What scales train on. Adult is small enough to be left as it is.
@@ -34,7 +41,9 @@ REDUCTIONS = {
         "fashion-mnist": Reduction(samples=32, batch_size=16),
         "cifar10": Reduction(samples=16, batch_size=8),
     },
-    "day": {"mnist": Reduction(), "fashion-mnist": Reduction(), "cifar10": Reduction()},
+    # Counting steps alone, FedAvg ends at 67.0 % of FMNIST's validation data, six points below the paper's number; with
+    # momentum's growth at 74.8 %.
+    "day": dict.fromkeys(("mnist", "fashion-mnist", "cifar10"), Reduction(momentum=0.9)),
 }
 
 
@@ -63,6 +72,7 @@ def configured(setting: Hyperparameters, scale: str, seed: int) -> Config:
             spending_rate=setting.spending_rate,
             clip_norm=setting.clip_norm,
             clip_unit=setting.clip_unit,
+            clipping=setting.clipping,
             groups=_groups(setting),
             **_schedule(setting),
             adaptive=Adaptive(server_rate=setting.server_rate, server_momentum=setting.server_momentum),
@@ -107,10 +117,16 @@ def scaled(setting: Hyperparameters, scale: str) -> tuple[Hyperparameters, int |
 
 
 def stretch(setting: Hyperparameters, reduction: Reduction) -> float:
-    """How much longer a local step becomes, so that λ × local steps stays, and c × λ with it."""
+    """How much longer a local step becomes, so that a client goes as far as before, and c × λ stays with it."""
     samples = _TRAINING_SAMPLES[setting.dataset] / setting.clients
     steps = setting.local_epochs * math.ceil(samples / setting.batch_size)
-    return steps / math.ceil((reduction.samples or samples) / (reduction.batch_size or setting.batch_size))
+    fewer = math.ceil((reduction.samples or samples) / (reduction.batch_size or setting.batch_size))
+    return _way(steps, reduction.momentum) / _way(fewer, reduction.momentum)
+
+
+def _way(steps: int, momentum: float) -> float:
+    """How far equal gradients carry, in units of λ: Σ_k (1 + m + … + m^(k−1))."""
+    return sum((1.0 - momentum**k) / (1.0 - momentum) for k in range(1, steps + 1))
 
 
 def stated_reduction(setting: Hyperparameters, scale: str) -> str:
@@ -128,11 +144,15 @@ def stated_reduction(setting: Hyperparameters, scale: str) -> str:
     times = f"{small.learning_rate / setting.learning_rate:.4g}"
     clip = f", and c {times} times smaller, which keeps c × λ" if setting.clip_unit == "gradient" else ""
     images = "all training images" if samples is None else f"at most {samples} training images a client"
+    if REDUCTIONS[scale][setting.dataset].momentum:
+        kept, less = "keeps how far a client of average size goes, with the growth of its momentum", ""
+    else:
+        kept = "keeps λ × local steps of a client of average size"
+        less = " Momentum has fewer steps to build up in, so that clients move less than in the paper."
     return (
         f"{images}; {small.local_epochs} local epoch in batches "
         f"of {small.batch_size} instead of {setting.local_epochs} in batches of {setting.batch_size}; λ {times} times "
-        f"larger, {small.learning_rate:g}, which keeps λ × local steps of a client of average size{clip}. Momentum has "
-        "fewer steps to build up in, so that clients move less than in the paper."
+        f"larger, {small.learning_rate:g}, which {kept}{clip}.{less}"
     )
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from nestegg.checks import one_of
 from nestegg.errors import InputError
-from nestegg.models.networks import MODELS
+from nestegg.models.networks import IMAGE_MODELS, MODELS
 from nestegg.named import called, is_named
 
 NETWORKS = {"digits": "mlp", "adult": "mlp", "mnist": "cnn", "fashion-mnist": "cnn", "cifar10": "resnet20"}
@@ -24,7 +24,7 @@ def make_model(name: str, shape: torch.Size, classes: int, seed: int, code: str 
         code: folder of one's own modules.
     """
     outputs = 1 if classes == 2 else classes
-    if name in ("cnn", "tanh-cnn", "resnet20") and len(shape) != 3:
+    if name in IMAGE_MODELS and len(shape) != 3:
         raise InputError(f"model.name = {name!r} needs images; the dataset has inputs of shape {tuple(shape)}.")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 HIDDEN = 32
 _LEAST_SIDE, _POOLED = 10, 4  # of tanh-cnn: pixels that its convolutions need, and cells that its linear layers see
+_GROUPS, _LEAST_VARIANCE = 8, 1e-8
 
 
 def linear(shape: torch.Size, outputs: int) -> nn.Module:
@@ -23,7 +24,10 @@ def linear(shape: torch.Size, outputs: int) -> nn.Module:
 
 def softmax(shape: torch.Size, outputs: int) -> nn.Module:
     """The same from zero: weights drawn at random would be noise that nothing asks for."""
-    model = linear(shape, outputs)
+    return _from_zero(linear(shape, outputs))
+
+
+def _from_zero(model: nn.Module) -> nn.Module:
     for parameter in model.parameters():
         nn.init.zeros_(parameter)
     return model
@@ -56,22 +60,61 @@ def tanh_cnn(shape: torch.Size, outputs: int) -> nn.Module:
 
     Larger images are pooled to as many cells, so that only their colours add parameters; smaller ones have a margin.
     """
+    return _with_hidden(*_tanh_convolutions(shape), outputs)
+
+
+def tanh_cnn_groupnorm(shape: torch.Size, outputs: int) -> nn.Module:
+    """The same with group normalisation before the tangents of its convolutions: 26,106 parameters on 28 × 28."""
+    return _with_hidden(*_tanh_convolutions(shape, is_normed=True), outputs)
+
+
+def tanh_cnn_standardised(shape: torch.Size, outputs: int) -> nn.Module:
+    """The same with group normalisation and standardised weights, as De et al. 2022 (arXiv 2204.13650) have it."""
+    return _with_hidden(*_tanh_convolutions(shape, StandardisedConv2d, is_normed=True), outputs)
+
+
+def tanh_cnn_head(shape: torch.Size, outputs: int) -> nn.Module:
+    """A linear layer from zero on its normed convolutions, which stay as drawn: 5,130 trained parameters on 28 × 28."""
+    width, parts = _tanh_convolutions(shape, is_normed=True)
+    return nn.Sequential(*(part.requires_grad_(False) for part in parts), _from_zero(nn.Linear(width, outputs)))
+
+
+class StandardisedConv2d(nn.Conv2d):
+    """A convolution whose weights have mean 0 and variance 1/inputs for every output (Qiao et al. 2019).
+
+    It follows from the weights alone. Noise on them then changes neither the length nor the mean of what convolves.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the convolution with standardised weights."""
+        variance, mean = torch.var_mean(self.weight, dim=(1, 2, 3), keepdim=True, correction=0)
+        scale = self.weight[0].numel() * variance + _LEAST_VARIANCE
+        weight = (self.weight - mean) * scale.rsqrt()
+        return nn.functional.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+
+def _tanh_convolutions(
+    shape: torch.Size, kind: type[nn.Conv2d] = nn.Conv2d, *, is_normed: bool = False
+) -> tuple[int, list[nn.Module]]:
+    """The convolutions of the tanh networks, and how many numbers come out of them."""
     channels, *sides = shape
     height, width = (max(side, _LEAST_SIDE) for side in sides)
     cells = [min(_POOLED, ((side // 2 - 1) - _POOLED) // 2 + 1) for side in (height, width)]
-    return nn.Sequential(
+    first, second = kind(channels, 16, 8, stride=2, padding=3), kind(16, 32, 4, stride=2)
+    return 32 * cells[0] * cells[1], [
         nn.ZeroPad2d((0, width - sides[1], 0, height - sides[0])),
-        nn.Conv2d(channels, 16, 8, stride=2, padding=3),
+        *((first, nn.GroupNorm(_GROUPS, 16)) if is_normed else (first,)),
         nn.Tanh(),
         nn.MaxPool2d(2, stride=1),
-        nn.Conv2d(16, 32, 4, stride=2),
+        *((second, nn.GroupNorm(_GROUPS, 32)) if is_normed else (second,)),
         nn.Tanh(),
         nn.AdaptiveMaxPool2d((cells[0], cells[1])),  # on 28 × 28 that is 2 × 2 with stride 1, as they have it
         nn.Flatten(),
-        nn.Linear(32 * cells[0] * cells[1], HIDDEN),
-        nn.Tanh(),
-        nn.Linear(HIDDEN, outputs),
-    )
+    ]
+
+
+def _with_hidden(width: int, parts: list[nn.Module], outputs: int) -> nn.Module:
+    return nn.Sequential(*parts, nn.Linear(width, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, outputs))
 
 
 class Residual(nn.Module):
@@ -81,9 +124,9 @@ class Residual(nn.Module):
         super().__init__()
         self.stride = 1 if channels == outputs else 2
         self.first = nn.Conv2d(channels, outputs, 3, self.stride, padding=1, bias=False)
-        self.first_norm = nn.GroupNorm(8, outputs)
+        self.first_norm = nn.GroupNorm(_GROUPS, outputs)
         self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.second_norm = nn.GroupNorm(8, outputs)
+        self.second_norm = nn.GroupNorm(_GROUPS, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output."""
@@ -98,7 +141,7 @@ def resnet20(shape: torch.Size, outputs: int) -> nn.Module:
     widths = (16, 16, 16, 16, 32, 32, 32, 64, 64, 64)
     return nn.Sequential(
         nn.Conv2d(shape[0], 16, 3, padding=1, bias=False),
-        nn.GroupNorm(8, 16),
+        nn.GroupNorm(_GROUPS, 16),
         nn.ReLU(),
         *(Residual(a, b) for a, b in pairwise(widths)),
         nn.AdaptiveAvgPool2d(1),
@@ -113,5 +156,9 @@ MODELS: dict[str, Callable[[torch.Size, int], nn.Module]] = {
     "mlp": mlp,
     "cnn": cnn,
     "tanh-cnn": tanh_cnn,
+    "tanh-cnn-groupnorm": tanh_cnn_groupnorm,
+    "tanh-cnn-standardised": tanh_cnn_standardised,
+    "tanh-cnn-head": tanh_cnn_head,
     "resnet20": resnet20,
 }
+IMAGE_MODELS = tuple(name for name in MODELS if name not in ("linear", "softmax", "mlp"))  # those take any shape
