@@ -1,22 +1,18 @@
-"""How the cost of a round grows with clients, cohort, parameters and rounds, measured on federations of one kind."""
+"""How cost grows with clients, cohort, parameters, rounds and groups, measured on federations of one kind."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import altair as alt
-
+from nestegg.bench.enrolled import alone, planned, rounds_from_file, write_clients
 from nestegg.bench.process import Process
 from nestegg.bench.simulators import python_of, simulators
 from nestegg.bench.works import Recipe, random_clients, write_work
-from nestegg.files import write_atomically
 from nestegg.models.networks import HIDDEN
-from nestegg.report.charts import PALETTE, save_charts
-from nestegg.report.markup import as_csv
 from nestegg.training import LocalTraining
 
 _ROUNDS = 5
@@ -26,7 +22,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Point:
-    """One federation: what was varied, to what, and what a round took; for rounds, what all of them took."""
+    """One federation: what was varied, to what, and what a round took; or all rounds, or the plan.
+
+    Attributes:
+        varied: a name in `TITLES`.
+        value: to which it was set.
+        seconds: that it took; of the processor, where clients are in a file and where groups are planned.
+        megabytes: that its processes held at most.
+    """
 
     varied: str
     value: int
@@ -45,7 +48,7 @@ def _digits_like(clients: int, sampled: int, features: int = 64) -> Recipe:
 
 
 SERIES: dict[str, tuple[str, dict[int, Recipe]]] = {
-    "clients": ("clients enrolled, 100 sampled", {n: _digits_like(n, 100) for n in (100, 1_000, 10_000, 100_000)}),
+    "clients": ("clients in memory, 100 sampled", {n: _digits_like(n, 100) for n in (100, 1_000, 10_000, 100_000)}),
     "cohort": ("clients sampled of 100,000", {n: _digits_like(100_000, n) for n in (100, 1_000, 10_000, 100_000)}),
     "parameters": (
         "trainable parameters, 100 clients sampled",
@@ -53,6 +56,14 @@ SERIES: dict[str, tuple[str, dict[int, Recipe]]] = {
     ),
 }
 ROUNDS = (1, 10, 100, 1_000)
+ENROLLED = (1_000, 10_000, 100_000, 1_000_000)
+GROUPS = (1, 10, 100, 1_000, 10_000)
+TITLES = {
+    **{name: title for name, (title, _) in SERIES.items()},
+    "rounds": "rounds of 100 clients, in all",
+    "enrolled": "clients in a Parquet file, 100 sampled",
+    "groups": "groups of a plan of 25 rounds",
+}
 
 
 def growth(cache: Path, say: Say = lambda _: None) -> Iterator[Point]:
@@ -77,36 +88,16 @@ def growth(cache: Path, say: Say = lambda _: None) -> Iterator[Point]:
                 if t in ROUNDS:
                     say(f"rounds: {t:,} …")
                     yield Point("rounds", t, passed, process.peak_memory(t) / 1e6)
+    yield from _enrolled_and_planned(say)
 
 
-def save_growth(folder: Path, points: list[Point]) -> None:
-    """Write the points as CSV, and a chart of them."""
-    heads = [field.name for field in fields(Point)]
-    write_atomically(folder / "growth.csv", as_csv(heads, (astuple(point) for point in points)))
-    save_charts(folder, {"growth": growth_chart(points)})
-
-
-def _axis(values: list[float]) -> alt.Axis:
-    return alt.Axis(values=values, format=".2~s", labelOverlap=False)
-
-
-def growth_chart(points: list[Point]) -> alt.VConcatChart:
-    """What does a larger federation cost? Seconds a round, on logarithmic axes; for rounds, seconds in all."""
-    titles = {**{name: title for name, (title, _) in SERIES.items()}, "rounds": "rounds of 100 clients: seconds in all"}
-    panels = []
-    for name, title in titles.items():
-        rows = [{"value": p.value, "seconds": p.seconds} for p in points if p.varied == name]
-        panels.append(
-            alt.Chart(alt.Data(values=rows), width=210, height=180)
-            .mark_line(point=True, strokeWidth=2, color=PALETTE[0])
-            .encode(
-                x=alt.X(
-                    "value:Q", scale=alt.Scale(type="log"), title=title, axis=_axis([row["value"] for row in rows])
-                ),
-                y=alt.Y("seconds:Q", scale=alt.Scale(type="log"), title="seconds"),
-            )
-        )
-    chart: alt.VConcatChart = alt.vconcat(alt.hconcat(*panels[:2]), alt.hconcat(*panels[2:])).properties(
-        title="What does a larger federation cost?"
-    )
-    return chart
+def _enrolled_and_planned(say: Say) -> Iterator[Point]:
+    for clients in ENROLLED:
+        say(f"enrolled: {clients:,} …")
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "clients.parquet"
+            write_clients(file, clients)
+            yield Point("enrolled", clients, *alone(rounds_from_file, file, _ROUNDS))
+    for groups in GROUPS:
+        say(f"groups: {groups:,} …")
+        yield Point("groups", groups, *alone(planned, groups))

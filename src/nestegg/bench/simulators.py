@@ -18,6 +18,7 @@ from nestegg.errors import InputError
 
 SCRIPTS = Path(__file__).parent / "peers"
 _INSTALL_SECONDS = 1800
+JAX_MODELS = ("mlp", "softmax", "tanh-cnn")  # what our program in JAX knows
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,8 @@ def simulators(cores: int, bf16: bool = False) -> list[Simulator]:
         Simulator("plain PyTorch", "run_plain.py", threads),
         Simulator("pfl", "run_pfl.py", processes, ("pfl==0.6.0",)),
         Simulator("Flower", "run_flower.py", actors, ("flwr[simulation]==1.41.0",)),
-        Simulator("JAX, vmap", "run_jax.py", (Mode("all clients at once", ("all",)),), jax, False, ("mlp",)),
-        Simulator("JAX, blocks", "run_jax.py", (Mode("best of six", ("blocks",)),), jax, False, ("mlp",)),
+        Simulator("JAX, vmap", "run_jax.py", (Mode("all clients at once", ("all",)),), jax, False, JAX_MODELS),
+        Simulator("JAX, blocks", "run_jax.py", (Mode("best of six", ("blocks",)),), jax, False, JAX_MODELS),
     ]
 
 

@@ -25,7 +25,9 @@ _KINDS = ("peers", "profile", "growth", "kernels")
 
 def bench(
     kind: Annotated[str, typer.Argument(metavar="[peers|profile|growth|kernels]", help="What to measure.")] = "peers",
-    works: Annotated[str, typer.Option(help="Pieces of work, separated by commas.")] = "mlp,cnn,uneven,many,resnet20",
+    works: Annotated[
+        str, typer.Option(help="Pieces of work, separated by commas.")
+    ] = "mlp,cnn,uneven,many,resnet20,softmax,tanh-cnn",
     peers: Annotated[str, typer.Option(help="Simulators beside ours, separated by commas; or all, or none.")] = "all",
     rounds: Annotated[int, typer.Option(help="Rounds to time; their median counts.")] = 5,
     precisions: Annotated[str, typer.Option(help="Of ours: fp32; with bf16, that too where it makes sense.")] = "fp32",
@@ -111,7 +113,9 @@ def _profile(console: Console, works: list[str], data: str | None) -> None:
 
 
 def _growth(console: Console, cache: Path, out: Path) -> None:
-    from nestegg.bench.growth import growth, save_growth
+    from nestegg.bench.growth import TITLES, growth
+    from nestegg.bench.growth_charts import power, save_growth, series
+    from nestegg.bench.machine import machine
 
     make_folder("--out", out)
     with console.status("") as status:
@@ -119,7 +123,10 @@ def _growth(console: Console, cache: Path, out: Path) -> None:
     save_growth(out, points)
     rows = [(p.varied, f"{p.value:,}", f"{p.seconds:.4f}", f"{p.megabytes:,.0f} MB") for p in points]
     console.print(_table(("varied", "to", "seconds", "memory"), rows))
-    console.print(f"Table and chart are in {escape(str(out))}.", highlight=False, soft_wrap=True)
+    for varied, some in series(points).items():
+        powers = f"seconds grow by the power {power(some, 'seconds'):.2f}, memory by {power(some, 'megabytes'):.2f}"
+        console.print(f"{TITLES[varied]}: {powers}, from the last point but one.", highlight=False, soft_wrap=True)
+    console.print(f"{machine()}.\nTable and charts are in {escape(str(out))}.", highlight=False, soft_wrap=True)
 
 
 def _kernels(console: Console, out: Path) -> None:

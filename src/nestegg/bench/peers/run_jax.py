@@ -1,10 +1,13 @@
-"""The work in JAX on the CPU, for the network `mlp`, a compiled program a round. Arguments: the work's folder, variant.
+"""The work in JAX on the CPU, for small networks, a compiled program a round. Arguments: the work's folder, variant.
 
 Clients are sorted by their number of steps and cut into blocks. A block's clients train at once (vmap), for as many
 steps as its longest client has; every device goes through its share of the blocks. Batches are gathered from the data
 by index. All rounds have the same shapes, hence compile once. The variant `all` has all clients in one block, as most
 people write it. In the variant `blocks` a few widths of a block are tried before the first round, with the CPU as one
 device and with a device for every core, and the fastest is taken.
+
+A convolution is a product with patches. With weights of its own for every client, which is what vmap makes of it, a
+convolution would be one with groups, which is slow on the CPU, while products of many small matrices are not.
 """
 
 from __future__ import annotations
@@ -28,6 +31,60 @@ WIDTHS = (4, 8, 16)
 TRIALS = 5
 
 Weights = tuple[Array, ...]
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def network(name: str, shape: tuple[int, ...], outputs: int) -> tuple[Shapes, Callable[[Weights, Array], Array]]:
+    """Return the shapes of a network's weights and its outputs for a batch of flat inputs.
+
+    Raises:
+        ValueError: this program does not know it.
+    """
+    size = int(np.prod(shape))
+    if name == "mlp":
+        return ((HIDDEN, size), (HIDDEN,), (outputs, HIDDEN), (outputs,)), _mlp
+    if name == "softmax":
+        return ((outputs, size), (outputs,)), _softmax
+    if name == "tanh-cnn" and shape == (1, 28, 28):
+        convolutions: Shapes = ((16, 1, 8, 8), (16,), (32, 16, 4, 4), (32,))
+        return (*convolutions, (HIDDEN, 512), (HIDDEN,), (outputs, HIDDEN), (outputs,)), _tanh_cnn
+    raise ValueError(f"This program knows no network {name} for inputs of shape {shape}.")
+
+
+def _mlp(weights: Weights, x: Array) -> Array:
+    w1, b1, w2, b2 = weights
+    return jax.nn.relu(x @ w1.T + b1) @ w2.T + b2
+
+
+def _softmax(weights: Weights, x: Array) -> Array:
+    w, b = weights
+    return x @ w.T + b
+
+
+def _tanh_cnn(weights: Weights, x: Array) -> Array:
+    w1, b1, w2, b2, w3, b3, w4, b4 = weights
+    images = jnp.pad(x.reshape(-1, 28, 28, 1), ((0, 0), (3, 3), (3, 3), (0, 0)))
+    first = _pooled(jnp.tanh(_convolved(images, w1) + b1))
+    second = _pooled(jnp.tanh(_convolved(first, w2) + b2))
+    flat = jnp.transpose(second, (0, 3, 1, 2)).reshape(x.shape[0], -1)  # torch has channels first
+    return jnp.tanh(flat @ w3.T + b3) @ w4.T + b4
+
+
+def _convolved(images: Array, weights: Array) -> Array:
+    """Return a convolution with stride 2 of images with channels last."""
+    outputs, channels, side, _ = weights.shape
+    cells = (images.shape[1] - side) // 2 + 1
+    reach = 2 * cells - 1
+    shifts = [images[:, i : i + reach : 2, j : j + reach : 2, :] for i in range(side) for j in range(side)]
+    patches = jnp.stack(shifts, axis=3).reshape(-1, side * side * channels)
+    kernel = jnp.transpose(weights, (2, 3, 1, 0)).reshape(-1, outputs)
+    return (patches @ kernel).reshape(-1, cells, cells, outputs)
+
+
+def _pooled(images: Array) -> Array:
+    """Return the largest of every 2 × 2 cells, with stride 1."""
+    rows = jnp.maximum(images[:, 1:], images[:, :-1])
+    return jnp.maximum(rows[:, :, 1:], rows[:, :, :-1])
 
 
 def plan(work: Work, width: int, devices: int) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
@@ -55,13 +112,12 @@ def plan(work: Work, width: int, devices: int) -> list[tuple[NDArray[np.int32], 
 
 def compiled(work: Work, mesh: jax.sharding.Mesh) -> Callable[..., Array]:
     """The program of a round: of x, y, start, rows, steps, the noise's seed and standard deviation."""
-    facts, inputs, outputs = work.facts, int(np.prod(work.x.shape[1:])), work.facts["outputs"]
-    shapes = ((HIDDEN, inputs), (HIDDEN,), (outputs, HIDDEN), (outputs,))
+    facts, outputs = work.facts, work.facts["outputs"]
+    shapes, forward = network(facts["model"], work.x.shape[1:], outputs)
     cuts = np.cumsum([np.prod(shape) for shape in shapes])[:-1]
 
     def loss(weights: Weights, x: Array, y: Array, real: Array) -> Array:
-        w1, b1, w2, b2 = weights
-        z = jax.nn.relu(x @ w1.T + b1) @ w2.T + b2
+        z = forward(weights, x)
         if outputs == 1:
             losses = jax.nn.softplus(z[:, 0]) - z[:, 0] * y
         else:
@@ -105,9 +161,7 @@ def compiled(work: Work, mesh: jax.sharding.Mesh) -> Callable[..., Array]:
 def main(folder: str, variant: str) -> None:
     """Serve rounds."""
     work = Work.load(folder)
-    if work.facts["model"] != "mlp":
-        print(f"This program knows the network mlp only, not {work.facts['model']}.", file=sys.stderr)
-        sys.exit(2)
+    network(work.facts["model"], work.x.shape[1:], work.facts["outputs"])  # or it ends here, and says why
     cores = len(os.sched_getaffinity(0))
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", cores)

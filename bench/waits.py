@@ -1,0 +1,67 @@
+"""What a user waits for: processor seconds of commands that have little or nothing to compute. See docs/performance.md.
+
+python -m bench.waits [--turns 5]
+
+Each command runs in a process of its own, in turns; the least processor time (user and system) of all turns counts,
+so that a busy machine matters little.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser
+from pathlib import Path
+
+from nestegg.bench.machine import machine
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "digits.toml"
+
+
+def commands(folder: Path) -> dict[str, list[str]]:
+    """Return what is timed, with what it needs in a folder; `{turn}` is the number of the turn."""
+    short = folder / "one-round.toml"
+    short.write_text(EXAMPLE.read_text().replace("rounds = 25", "rounds = 1"))
+    _nestegg("plan", str(EXAMPLE), "--out", str(folder / "plan.json"))
+    _nestegg("run", str(short), "--out", str(folder / "done"))
+    return {
+        "import torch": [sys.executable, "-c", "import torch"],
+        "nestegg --version": ["--version"],
+        "nestegg --help": ["--help"],
+        "nestegg plan PLAN.json": ["plan", str(folder / "plan.json")],
+        "nestegg verify PLAN.json": ["verify", str(folder / "plan.json")],
+        "nestegg run of one round": ["run", str(short), "--out", str(folder / "run-{turn}")],
+        "nestegg run --resume, finished": ["run", "--resume", str(folder / "done")],
+    }
+
+
+def _nestegg(*arguments: str) -> float:
+    """Run a command; the processor seconds it took."""
+    command = list(arguments) if arguments[0] == sys.executable else [sys.executable, "-m", "nestegg", *arguments]
+    before = os.times()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    after = os.times()
+    return after.children_user + after.children_system - before.children_user - before.children_system
+
+
+def main() -> None:
+    """Print a table."""
+    parser = ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=5)
+    turns = parser.parse_args().turns
+    with tempfile.TemporaryDirectory() as folder:
+        timed = commands(Path(folder))
+        seconds: dict[str, list[float]] = {name: [] for name in timed}
+        for turn in range(turns):
+            for name, arguments in timed.items():
+                seconds[name].append(_nestegg(*(part.replace("{turn}", str(turn)) for part in arguments)))
+    print(f"| command | processor seconds, least of {turns} |\n|---|---:|")
+    for name, took in seconds.items():
+        print(f"| `{name}` | {min(took):.2f} |")
+    print(f"\n{machine()}.")
+
+
+if __name__ == "__main__":
+    main()
