@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from nestegg.cli import main
 from nestegg.data import load_dataset, partition
 from nestegg.training import kernel
 
+from .browser import chromium_browser
 from .examples import slow
 from .postgres import Server, find_binaries
 
@@ -82,6 +83,13 @@ def postgres() -> Iterator[Server]:
         pytest.skip("no PostgreSQL here: neither initdb on the PATH nor Debian's package")
     with Server(binaries) as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser, where there is one; see `tests.browser.visit`."""
+    with chromium_browser() as browser:
+        yield browser
 
 
 @pytest.fixture(params=["sqlite", *slow("postgresql")])

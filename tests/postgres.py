@@ -50,8 +50,9 @@ class Server:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
+        # A server that was killed first syncs every file of every test's database, which may take minutes.
         options = f"-p {self.port} -c listen_addresses=127.0.0.1 -c unix_socket_directories=''"
-        self._call("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
+        self._call("pg_ctl", "-D", "data", "-w", "-t", "300", "-l", "log", "-o", options, "start")
 
     def stop(self, mode: str) -> None:
         subprocess.run(

@@ -125,7 +125,9 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     if name == "__version__":
-        return _version()
+        from nestegg.extras import installed_version
+
+        return installed_version()
     for room, names in _HOMES.items():
         if name == room or name in names:
             if room in _EXTRAS:
@@ -139,15 +141,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, "__version__"})
-
-
-def _version() -> str:
-    """The installed distribution's version."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    from nestegg.extras import DISTRIBUTION
-
-    try:
-        return version(DISTRIBUTION)
-    except PackageNotFoundError:  # run from its sources
-        return "0+unknown"

@@ -18,6 +18,7 @@ EXTRAS = {
     "postgresql": ("psycopg",),
     "tensorboard": ("tensorboard",),
     "mlflow": ("mlflow",),
+    "studio": ("jinja2", "starlette", "typst", "uvicorn"),
 }
 RUNS = ("train", "ledger", "charts")  # what a run with a folder takes: it trains, pays and reports
 
@@ -29,6 +30,16 @@ def needs(what: str, *extras: str) -> None:
         *others, last = map(repr, missing)
         named = f"extras {', '.join(others)} and {last}" if others else f"extra {last}"
         raise InputError(f"{what} needs the {named}: pip install '{DISTRIBUTION}[{','.join(missing)}]'.")
+
+
+def installed_version() -> str:
+    """Return the version of the installed distribution."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(DISTRIBUTION)
+    except PackageNotFoundError:  # run from its sources
+        return "0+unknown"
 
 
 def _installed(module: str) -> bool:

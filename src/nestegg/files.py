@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -14,16 +14,17 @@ from nestegg.errors import InputError
 _MADE: ContextVar[list[Path] | None] = ContextVar("folders made by what may still be refused", default=None)
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """The whole content is in the file, durably, or the file is as it was."""
+def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
+    """The whole content is in the file, durably, or the file is as it was; text may come in pieces."""
     if not path.name:
         raise InputError(f"{str(path)!r} is not the name of a file.")
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    data = content.encode() if isinstance(content, str) else content
+    pieces = (content,) if isinstance(content, str | bytes) else content
     try:
         try:
             with beside.open("wb") as file:
-                file.write(data)
+                for piece in pieces:
+                    file.write(piece.encode() if isinstance(piece, str) else piece)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(beside, path)
@@ -71,3 +72,8 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def cache_folder() -> Path:
+    """Where downloads and scripts of pages are kept: the user's cache, by the convention of the desktop."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nestegg"

@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from nestegg import Budget, InputError
+from nestegg.accounting import RdpAccountant, compose
 from nestegg.configuration.config import load_config
 from nestegg.ledger import Ledger
+from nestegg.planning.accounts import pld_accountant
 from tests.conftest import Run
-from tests.ledger.ledgers import begun, config, spend
+from tests.ledger.ledgers import LIFE, NAMES, begun, config, spend, two_groups
 
 
 def test_both_spendings_are_shown(run: Run, tmp_path: Path) -> None:
@@ -187,3 +189,49 @@ def test_what_is_no_ledger_stays_as_it_is(run: Run) -> None:
     assert run("ledger", "budgets", "set", "ada", "--epsilon", -1).code == 2
     assert not Path("ledger.db").exists()
     assert "File name too long" in run("ledger", "show", "--ledger", "x" * 5000).err
+
+
+def test_a_joined_export_has_every_client_in_every_run(run: Run, tmp_path: Path) -> None:
+    with begun(f"sqlite:///{tmp_path}/ledger.db") as (ledger, books):
+        spend(books, 3)
+        ledger.withdraw("bob", "moved away")
+        spend(books, 1)
+        plan, name = books.plan, books.state.name
+        charged = {one: ledger.account(one).charges for one in NAMES}
+    for name_of_file in ("joined.csv", "joined.jsonl"):
+        assert run("ledger", "export", name_of_file, "--joined").code == 0
+    with Path("joined.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    lines = [json.loads(line) for line in Path("joined.jsonl").read_text().splitlines()]
+    assert [row["client"] for row in rows] == [line["client"] for line in lines] == list(NAMES)
+    assert {(row["run"], row["plan"], row["earlier_plans"]) for row in rows} == {(name, plan.digest, "")}
+    assert [(row["group"], row["rounds"], row["withdrawn"]) for row in rows] == [
+        ("strict", "4", "False"),
+        ("strict", "3", "True"),
+        ("open", "4", "False"),
+        ("open", "4", "False"),
+    ]
+    for line in lines:
+        spent = compose(RdpAccountant(plan.orders), charged[line["client"]]).epsilon(plan.delta)[0]
+        assert line["epsilon"] == pytest.approx(spent, rel=1e-9)
+        by_pld = compose(pld_accountant(charged[line["client"]]), charged[line["client"]]).epsilon(plan.delta)[0]
+        assert line["epsilon_pld"] == pytest.approx(by_pld, rel=1e-3)
+    assert run("ledger", "export", "x.csv", "--joined", "--budgets").code == 2
+
+
+def test_a_run_is_found_by_its_folder_or_by_how_its_name_begins(run: Run, tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budgets(LIFE, rule="fixed")
+        for name in ("monday-2fca594c", "monday-2-0a1b2c3d", "tuesday-00000000", "tuesday-11111111"):
+            ledger.begin(name, two_groups(), NAMES)
+        assert ledger.find_run("monday") == "monday-2fca594c"  # a folder's name comes before a mere beginning
+        assert ledger.find_run("monday-2-") == "monday-2-0a1b2c3d"
+        assert ledger.find_run("tuesday-1") == "tuesday-11111111"
+    assert json.loads(run("ledger", "show", "--run", "monday", "--json").out)["run"] == "monday-2fca594c"
+    for wrong, sentence in (
+        ("tuesday", "may mean tuesday-00000000, tuesday-11111111: give the whole name."),
+        ("wednesday", "knows no run 'wednesday'."),
+        ("", "knows no run ''."),
+    ):
+        refused = run("ledger", "show", "--run", wrong)
+        assert (refused.code, sentence in " ".join(refused.err.split())) == (2, True), refused.err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 import pytest
@@ -20,7 +21,7 @@ from nestegg.report.charts import Picture, save_charts
 from nestegg.report.frame import Part, make_page
 from nestegg.report.scripts import chart_scripts
 from nestegg.runs import start_run
-from tests.browser import Visit, find_browser, visit
+from tests.browser import Visit, visit
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits.toml"
 
@@ -48,42 +49,67 @@ def reproduction(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_outcomes(folder, outcomes)
 
 
-def seen(page: Path, folder: Path, *flags: str) -> Visit:
-    browser = find_browser()
-    if browser is None:
-        pytest.skip("no browser here: neither chromium nor google-chrome on the PATH")
-    return visit(browser, page, folder / "profile", *flags)
-
-
-def drawn(dom: str) -> int:
-    return len(re.findall(r'<div id="chart-[^>]*data-drawn="interactive"', dom))
+def settled(visit: Visit) -> int:
+    """Wait until every chart is drawn or has failed; returns how many are drawn."""
+    visit.page.wait_for_function("document.querySelectorAll('figure > :not([data-drawn])').length == 0")
+    return int(visit.page.locator("[data-drawn=interactive]").count())
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["report", "reproduction"])
 def test_every_chart_is_drawn_and_the_console_is_silent(
-    name: str, request: pytest.FixtureRequest, tmp_path: Path
+    name: str, request: pytest.FixtureRequest, chromium: Any
 ) -> None:
     page: Path = request.getfixturevalue(name)
-    visited = seen(page, tmp_path)
-    assert visited.console == []
     wanted = page.read_text().count("<figure ")
     assert wanted >= 4
-    assert drawn(visited.dom) == wanted
-    main = visited.dom[visited.dom.index("<main>") : visited.dom.index("</main>")]
-    assert main.count("<svg") == wanted  # each in the place of its drawing, not beside it
-    for curve in re.findall(r'<svg[^>]*class="marks".*?</svg>', main, flags=re.DOTALL):
-        assert "NaN" not in curve
-        assert re.search(r'class="mark-(line|rect|symbol|rule) role-mark', curve)
+    with visit(chromium, page) as seen:
+        assert settled(seen) == wanted
+        assert seen.console == []
+        assert seen.requests == [page.resolve().as_uri()]
+        drawings = [one.inner_html() for one in seen.page.locator("main figure svg").all()]
+    assert len(drawings) == wanted  # each in the place of its drawing, not beside it
+    for drawing in drawings:
+        assert "NaN" not in drawing
+        assert re.search(r'class="mark-(line|rect|symbol|rule) role-mark', drawing)
 
 
 @pytest.mark.slow
-def test_the_browser_would_notice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_everybody_can_read_a_report(report: Path, chromium: Any, width: int, dark: bool) -> None:
+    """On a phone, in the dark, by keyboard and by a screen reader."""
+    with visit(chromium, report, width=width, dark=dark) as seen:
+        settled(seen)
+        seen.page.locator("details summary").click()
+        assert seen.findings() == []
+        assert seen.overflowing() == []
+        table = seen.page.locator(".wide").first
+        table.focus()
+        seen.page.keyboard.press("End")
+        first = table.locator("td").first.bounding_box()
+        assert first["x"] >= 0  # the group's name stays in sight
+        told = seen.page.locator("figure[role=img]").nth(1).get_attribute("aria-label")
+        assert re.search(r"strict \(ε = 10\), ε spent, by RDP: [\d.]+ at round 1, 10 at round 14\.", told)
+        assert "clip_unit" in seen.page.locator("pre").inner_text()
+
+
+@pytest.mark.slow
+def test_an_axe_finding_and_an_overflow_would_be_noticed(tmp_path: Path, chromium: Any) -> None:
+    wide = '<p style="width: 900px; color: #ccc; background: #fff">pale</p>'
+    (tmp_path / "page.html").write_text(make_page("Wide", wide, []))
+    with visit(chromium, tmp_path / "page.html", width=390) as seen:
+        assert any("color-contrast" in one for one in seen.findings())
+        assert seen.overflowing()
+
+
+@pytest.mark.slow
+def test_the_browser_would_notice(tmp_path: Path, chromium: Any) -> None:
     broken = Picture("<svg></svg>", {"mark": "line", "encoding": {"x": {"field": "x", "type": "nonsense"}}, "data": {}})
     (tmp_path / "page.html").write_text(make_page("Broken", "", [Part("One", "", [broken])]))
-    visited = seen(tmp_path / "page.html", tmp_path)
-    assert visited.console
-    assert drawn(visited.dom) == 0
+    with visit(chromium, tmp_path / "page.html") as seen:
+        assert settled(seen) == 0
+        assert seen.console
 
 
 @pytest.mark.slow

@@ -219,7 +219,7 @@ def test_other_models_and_precisions_train(clients: Any, precision: str) -> None
             federation(clients, plan(GROUPS, rounds=3), precision="bf16")
         pytest.skip("torch dies of bfloat16 on this machine")
     made = plan(GROUPS, rounds=3)
-    for name in ("cnn", "resnet20"):
+    for name in ("cnn", "resnet20", "tanh-cnn-standardised", "tanh-cnn-head"):
         training = LocalTraining(epochs=1, batch_size=64, learning_rate=0.01)
         world = federation(clients, made, name, local=training, precision=precision)
         state, _ = world.round(world.start())

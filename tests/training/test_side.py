@@ -140,6 +140,25 @@ def test_held_back_samples_are_never_trained_on() -> None:
     assert split.sizes.tolist() == [len(split.samples(client)[1]) for client in range(12)]
 
 
+@pytest.mark.parametrize("engine", ["loop", "auto"])
+def test_no_round_trains_on_what_is_held_back(engine: str) -> None:
+    """Whatever is in the samples that the first round holds back, every round's model is the same, to the bit."""
+    clients = some_clients()
+    world = federation(CURVE, clients=clients, engine=engine)
+    assert isinstance(world.clients, HoldingBack)
+    spoilt = []
+    for client, (x, y) in enumerate(clients):
+        held = {tuple(row) for row in world.clients.held(client)[0].tolist()}
+        is_held = torch.tensor([tuple(row) in held for row in x.tolist()])
+        spoilt.append((x.masked_fill(is_held[:, None], 1e3), y.masked_fill(is_held, 0)))
+    other = federation(CURVE, clients=spoilt, engine=engine)
+    state, theirs = world.start(), other.start()
+    for _ in range(4):
+        (state, mine), (theirs, said) = world.round(state), other.round(theirs)
+        assert torch.equal(state.model, theirs.model)
+        assert mine.side != said.side  # it is what they measure on
+
+
 def test_who_has_one_sample_trains_on_it_and_says_nothing() -> None:
     clients = [(x[:1], y[:1]) if client == 0 else (x, y) for client, (x, y) in enumerate(some_clients())]
     watched = Watched(federation(CURVE, clients=clients))

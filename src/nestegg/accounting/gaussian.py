@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import scipy  # its `special` is slow to import, and comes when it is first used
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx, ndtr, ndtri
 
 from nestegg.accounting.accountant import Accountant
 from nestegg.accounting.sampled_gaussian import Array
@@ -111,7 +111,11 @@ def gaussian_allowance(epsilon: ArrayLike, delta: float) -> Array:
     >>> np.sqrt(25 / gaussian_allowance([10.0, 20.0], 1e-5)).round(3).tolist()  # the noise of 25 equal rounds
     [2.499, 1.45]
     """
-    target, log_delta, quantile = np.atleast_1d(np.asarray(epsilon, np.float64)), float(np.log(delta)), ndtri(delta)
+    target, log_delta, quantile = (
+        np.atleast_1d(np.asarray(epsilon, np.float64)),
+        float(np.log(delta)),
+        scipy.special.ndtri(delta),
+    )
 
     def step(mu: Array) -> Array:
         found, here, beyond = _log_delta(mu, target)
@@ -140,7 +144,7 @@ def _epsilon(squares: Array, delta: float) -> Array:
         return _log_delta(mu[rows], epsilon)[0] > log_delta
 
     # Begun where δ would be reached without its second term, which is too much: log δ is concave, no step goes too far.
-    near = _by_newton(step, np.maximum(square / 2.0 - mu * ndtri(delta), 0.0), delta)
+    near = _by_newton(step, np.maximum(square / 2.0 - mu * scipy.special.ndtri(delta), 0.0), delta)
     enough = square / 2.0 + mu * np.sqrt(-2.0 * np.log(delta))  # by concentrated privacy
     found[some] = _bisected(spends_more, enough, near)[1]
     return found
@@ -211,7 +215,7 @@ def _log_delta(mu: Array, epsilon: Array) -> tuple[Array, Array, Array]:
     lost = 10.0 * _ULP * (here + beyond) / gap + _ULP * (1.0 + np.abs(x)) * (ratio + mu)
     far = x < _FAR
     if np.logical_or.reduce(far):
-        first_form = np.log(ndtr(-x) - np.exp(-np.square(x) / 2.0) / _ROOT_2PI * beyond)
+        first_form = np.log(scipy.special.ndtr(-x) - np.exp(-np.square(x) / 2.0) / _ROOT_2PI * beyond)
         log_delta = np.where(far, first_form, log_delta)
     safe = log_delta + lost
     if not np.isfinite(np.add.reduce(safe)):
@@ -221,4 +225,4 @@ def _log_delta(mu: Array, epsilon: Array) -> tuple[Array, Array, Array]:
 
 def _mills(x: Array) -> Array:
     """Φ(−x)/φ(x)."""
-    return np.asarray(_ROOT_HALF_PI * erfcx(x / _ROOT_2))
+    return np.asarray(_ROOT_HALF_PI * scipy.special.erfcx(x / _ROOT_2))

@@ -19,12 +19,12 @@ from nestegg.audit.findings import Finding
 from nestegg.audit.subjects import plain_values
 from nestegg.configuration.config import load_config
 from nestegg.configuration.description import CONFIG, Description, read_record
+from nestegg.configuration.finished import ARITHMETIC
 from nestegg.errors import InputError, VerificationError
 from nestegg.ledger import Ledger
 from nestegg.planning import Plan, load_plan
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.private import NAME as PRIVATE
-from nestegg.runs.soundness import ARITHMETIC
 from nestegg.training import AdaptiveClipping, LocalTraining, Mechanics, SideStatistics, kernel
 
 RUN = "run"
@@ -32,6 +32,7 @@ _WORDS = b"follows from the seed"  # of the note that such a run is not for rele
 _FILES = re.compile(
     r"\.lock|config\.toml|run\.json|plan\.json|plans/[0-9a-f]{64}\.json|rounds\.jsonl|summary\.json|report\.html"
     r"|checkpoint\.safetensors|model\.safetensors|audit(-[\w.-]+)?\.(json|html)"
+    r"|statement\.(json|html|pdf)|statement\.json\.sig"
     r"|(accuracy|loss|clip-norm|spending|sampling|noise)\.(png|svg)"
     r"|\.[^/]+\.\d+"  # being written, or torn by a crash
 )
@@ -50,6 +51,10 @@ _GROUP = {
 _CHECKPOINT = {
     "round", "line", "results", "clip_norm", "loss", "config", "arithmetic", "engine", "instruction_set", "plan",
     "note",
+}  # fmt: skip
+_STATEMENT = {
+    "format", "day", "run", "warnings", "promise", "groups", "plan", "adaptivity", "trusted", "not_covered", "audit",
+    "ledger", "other_runs", "changes", "withdrawals", "versions", "files",
 }  # fmt: skip
 _RECORD = {"format", "run", "ledger", "model", "values", "note"}
 _VALUE = re.compile(r"plan|layout|weights|version|rates|precision|(local|mechanics)\.[\w.]+")
@@ -180,6 +185,7 @@ class _Run:
             yield from self._unknown(f"{file}.safetensors", _LINE, json.loads(facts.get("line", "{}")))
             if file == "checkpoint":
                 yield from self._unknown("checkpoint.safetensors", _TENSORS, dict.fromkeys(tensors))
+        yield from self._unknown("statement.json", _STATEMENT, _json(self.path / "statement.json"))
         record = _json(self.path / "run.json")
         yield from self._unknown("run.json", _RECORD, record)
         yield from (f"run.json: {name}" for name in record.get("values", ()) if not _VALUE.fullmatch(name))
@@ -193,11 +199,14 @@ class _Run:
         yield from (f"{file}: {name}" for name in names if not (simulated and name.startswith("simulation_only_")))
 
     def _texts(self) -> Iterator[tuple[str, bytes]]:
-        """Files that must say what they are, and where they say it. A picture has it drawn, as its SVG file has."""
+        """Files that must say what they are, and where they say it.
+
+        A picture has it drawn, as its SVG file has; a signature is of a file that says it.
+        """
         secret = sorted(self.path.glob(f"{PRIVATE}/*.json*")) if self.about.reproducible else []
         for path in [*(self.path / name for name in self._names), *secret]:
             name = path.relative_to(self.path).as_posix()
-            if path.name == ".lock" or path.suffix == ".png" or re.fullmatch(r"\..+\.\d+", path.name):
+            if path.name == ".lock" or path.suffix in (".png", ".sig") or re.fullmatch(r"\..+\.\d+", path.name):
                 continue
             yield name, _head(path) if path.suffix == ".safetensors" else path.read_bytes()
 

@@ -1,5 +1,7 @@
 """The command line: one thin file per command. A user's mistake is one sentence and exit code 2, never a traceback."""
 
+import atexit
+import gc
 import signal
 
 
@@ -12,6 +14,8 @@ def main() -> None:
     interrupt = signal.getsignal(signal.SIGINT)
     if interrupt is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is begun while modules are imported: just end
+    # Python's end looks for cycles among all that libraries have made, which takes as long as importing some of them.
+    atexit.register(gc.freeze)
     from nestegg.cli.program import run
 
     signal.signal(signal.SIGINT, interrupt)

@@ -29,8 +29,9 @@ def get(
 ) -> None:
     """Download a dataset from its public home, check its sums, and go on where an earlier try broke off."""
     needs("nestegg data", "train")
-    from nestegg.data.catalogue import VARIABLE, cache_folder
+    from nestegg.data.catalogue import VARIABLE
     from nestegg.data.download import download
+    from nestegg.files import cache_folder
 
     place = folder or Path(os.environ.get(VARIABLE) or cache_folder())
     console = Console(stderr=True)

@@ -49,7 +49,10 @@ ChangeDelta = Annotated[bool, typer.Option("--change-delta", help="Change δ of 
 @app.command()
 def show(
     client: Annotated[str | None, typer.Option(metavar="ID", help="The account of one client.")] = None,
-    run: Annotated[str | None, typer.Option(metavar="ID", help="The accounts of one run, group by group.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="ID", help="The accounts of one run, group by group; its folder's name is enough."),
+    ] = None,
     as_json: AsJson = False,
     place: Place = DEFAULT,
 ) -> None:
@@ -62,7 +65,9 @@ def show(
         if client is not None:
             content, shown = client_content(ledger, client)
         elif run is not None:
-            content, shown = run_content(ledger, run)
+            described = _run_in(Path(run))
+            known = described is not None and ledger.has_run(described.run)
+            content, shown = run_content(ledger, described.run if described and known else ledger.find_run(run))
         else:
             content, shown = overview_content(ledger)
     if as_json:
@@ -157,19 +162,23 @@ def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A .csv file, or a .jsonl file.")],
     accounts: Annotated[bool, typer.Option("--accounts", help="A line a client instead of a line a charge.")] = False,
     changes: Annotated[bool, typer.Option("--budgets", help="A line a budget or withdrawal, with its reason.")] = False,
+    joined: Annotated[
+        bool, typer.Option("--joined", help="A line a client and run, with ε by two accountants.")
+    ] = False,
     place: Place = DEFAULT,
 ) -> None:
-    """Write all charges, all accounts, or all budgets as CSV or JSON lines. Times are days."""
+    """Write all charges, accounts, budgets, or what each run has cost each client, as CSV or JSON lines. Days only."""
     if file.suffix not in (".csv", ".jsonl"):
         raise InputError(f"{file} must end in .csv or .jsonl.")
-    if accounts and changes:
-        raise InputError("give either --accounts or --budgets.")
-    from nestegg.cli import ledger_content
+    if accounts + changes + joined > 1:
+        raise InputError("give either --accounts, --budgets or --joined.")
+    from nestegg.cli import ledger_content as content
 
     with _open(place, read_only=True) as ledger:
-        lines = ledger_content.account_lines if accounts else ledger_content.charge_lines
-        columns, rows = (ledger_content.change_lines if changes else lines)(ledger)
-        text = ledger_content.csv_text(columns, rows) if file.suffix == ".csv" else ledger_content.json_text(rows)
+        chosen = {content.account_lines: accounts, content.change_lines: changes, content.joined_lines: joined}
+        lines = next((one for one, wanted in chosen.items() if wanted), content.charge_lines)
+        columns, rows = lines(ledger)
+        text = content.csv_text(columns, rows) if file.suffix == ".csv" else content.json_text(rows)
         write_atomically(file, text)
     _say(f"Written to {file}.")
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -14,7 +13,7 @@ from rich.table import Table
 from nestegg.cli import ledger_tables
 
 if TYPE_CHECKING:
-    from nestegg.ledger import Account, Change, Ledger, RunState
+    from nestegg.ledger import Change, Ledger, RunState
 
 Content = tuple[dict[str, Any], list[Table]]
 Lines = tuple[Sequence[str], Iterable[dict[str, Any]]]  # columns, and a row a line
@@ -25,7 +24,7 @@ def client_content(ledger: Ledger, client: str) -> Content:
     account, changes = ledger.account(client), list(ledger.changes(client))
     earlier = sorted({change.delta for change in changes if change.delta} - {account.budget.delta})
     at = {f"{delta:g}": account.epsilon_at(delta) for delta in earlier}
-    content = {**_account(account), "epsilon_spent_at": at, "changes": [change._asdict() for change in changes]}
+    content = {**account.to_dict(), "epsilon_spent_at": at, "changes": [change._asdict() for change in changes]}
     shown = ledger_tables.client_table(account, earlier if account.charges else ())
     return content, [shown, ledger_tables.changes_table(changes, _by_both(ledger, changes))]
 
@@ -34,7 +33,7 @@ def run_content(ledger: Ledger, run: str) -> Content:
     """A run's accounts, group by group."""
     books = ledger.books(run)
     groups, state = books.accounts(), books.state
-    shown = {name: _account(account) for name, account in groups.items()}
+    shown = {name: account.to_dict() for name, account in groups.items()}
     content = {"run": run, "note": state.note, "groups": shown}
     return content, [ledger_tables.run_table(run, state, books.plan, groups)]
 
@@ -46,7 +45,7 @@ def overview_content(ledger: Ledger) -> Content:
     plans = {state.name: ledger.plan(state.plan) for state in runs}
     content = {
         "runs": [_state(state) for state in runs],
-        "accounts": [_account(account) for account in accounts],
+        "accounts": [account.to_dict() for account in accounts],
         "changes": [change._asdict() for change in changes],
     }
     shown = [ledger_tables.runs_table(runs, plans), ledger_tables.accounts_table(accounts)]
@@ -88,7 +87,7 @@ def charge_lines(ledger: Ledger) -> Lines:
 def account_lines(ledger: Ledger) -> Lines:
     """A line a client."""
     numbers = ("epsilon", "delta", "account", "order", "epsilon_spent", "epsilon_left", "withdrawn", "runs", "note")
-    return ("client", *numbers), ({"client": name, **_numbers(account)} for name, account in ledger.clients())
+    return ("client", *numbers), ({"client": name, **account.numbers()} for name, account in ledger.clients())
 
 
 def change_lines(ledger: Ledger) -> Lines:
@@ -100,41 +99,26 @@ def change_lines(ledger: Ledger) -> Lines:
     return (*Change._fields, "note"), rows
 
 
-def csv_text(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
-    """Lines as CSV."""
+def joined_lines(ledger: Ledger) -> Lines:
+    """A line a client and run: what the run has cost the client, by both accountants."""
+    from nestegg.ledger import Membership  # databases are slow to import
+
+    return Membership._fields, (one._asdict() for one in ledger.memberships())
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Lines as CSV, one by one: there may be millions."""
     text = io.StringIO()
     writer = csv.DictWriter(text, columns)
     writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
+    for row in rows:
+        writer.writerow(row)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+    yield text.getvalue()
 
 
-def json_text(rows: Iterable[dict[str, Any]]) -> str:
-    """Lines as JSON lines."""
-    return "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows)
-
-
-def _numbers(account: Account) -> dict[str, Any]:
-    return {
-        "epsilon": account.budget.epsilon,
-        "delta": account.budget.delta,
-        "account": account.rule.name,
-        "order": account.rule.order,
-        "epsilon_spent": account.epsilon,
-        "epsilon_left": account.left,
-        "withdrawn": account.withdrawn,
-        "runs": len(account.parts),
-        "note": account.note,
-    }
-
-
-def _account(account: Account) -> dict[str, Any]:
-    parts = [{"run": part.run, "group": part.group, "rounds": part.rounds} for part in account.parts]
-    return {
-        "example": account.example,
-        "clients": account.clients,
-        **_numbers(account),
-        "promise": account.rule.sentence,
-        "epsilon_spent_pld": account.epsilon_pld if math.isfinite(account.epsilon_pld) else None,
-        "runs": parts,
-    }
+def json_text(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Lines as JSON lines, one by one."""
+    return (json.dumps(row, allow_nan=False) + "\n" for row in rows)

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from nestegg.checks import whole
+from nestegg.errors import InputError
 from nestegg.extras import needs
 from nestegg.files import nothing_left
 
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 
 
 def plan(
-    config_file: Annotated[Path, typer.Argument(metavar="CONFIG.toml", help="Groups, budgets, rounds and rates.")],
+    config_file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="CONFIG.toml|PLAN.json", help="Groups, budgets, rounds and rates; or a saved plan, to show."
+        ),
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole plan as JSON and nothing else.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="PLAN.json", help="Save the plan to this file.")] = None,
     compare: Annotated[
@@ -37,7 +43,14 @@ def plan(
         typer.Option(metavar="FILE", help="Draw which rounds matter, noise and spending: a .svg, .png or .html file."),
     ] = None,
 ) -> None:
-    """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them."""
+    """Turn individual privacy budgets into sampling rates, noise and clip norms for every round, and check them.
+
+    A plan that was saved is shown as it is, at once; nestegg verify checks it.
+    """
+    if config_file.suffix == ".json":
+        given = {"--out": out, "--compare": compare, "--parameters": parameters, "--chart": chart}
+        _show_saved(config_file, [option for option, value in given.items() if value], as_json=as_json)
+        return
     from nestegg.cli import tables
     from nestegg.cli.parameters import Carrying
     from nestegg.cli.progress import watching_index
@@ -86,6 +99,27 @@ def plan(
         console.print(f"Saved to {out}.", highlight=False, markup=False, soft_wrap=True)
     if chart is not None:
         console.print(f"Drawn in {chart}.", highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_saved(file: Path, refused: list[str], *, as_json: bool) -> None:
+    """Show a plan that is whole by its digest; nothing is planned and nobody judges."""
+    from nestegg.cli import tables
+    from nestegg.planning import load_plan, remarks
+
+    if refused:
+        raise InputError(f"{refused[0]} needs a configuration, and {file} is a saved plan, which is only shown.")
+    made = load_plan(file)
+    if as_json:
+        print(json.dumps(made.to_dict() | {"remarks": remarks(made)}, allow_nan=False))
+        return
+    console = Console()
+    tables.show(console, made)
+    console.print(
+        f"Shown as saved, digest {made.digest[:16]}. To check it: nestegg verify {file}",
+        highlight=False,
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def _check_chart(chart: Path) -> None:

@@ -22,6 +22,8 @@ from nestegg.cli.init import init
 from nestegg.cli.plan import plan
 from nestegg.cli.reproduce import reproduce
 from nestegg.cli.run import run as run_command
+from nestegg.cli.statement import statement
+from nestegg.cli.studio import studio
 from nestegg.cli.verify import verify
 from nestegg.errors import InputError, StoppedError, VerificationError
 
@@ -34,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (init, influence, plan, verify, run_command, compare, audit, reproduce, bench):
+for command in (init, influence, plan, verify, run_command, compare, audit, statement, studio, reproduce, bench):
     app.command()(command)
 app.add_typer(data.app)
 app.add_typer(ledger.app)

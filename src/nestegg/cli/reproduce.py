@@ -64,8 +64,9 @@ def reproduce(
         raise InputError("name a table or figure, or all of them with `all`; --list shows which there are.")
     wanted = Reproduction(chosen_experiments(name, only, seeds), scale, store)
     jobs = (cores() if device == "cpu" else 1) if jobs is None else whole("--jobs", jobs, 1, 256)
+    trained = wanted.at_scale() if name == "all" else wanted
     configs = [
-        changed(changed(config, "federation", data=data), "training", device=device) for config in wanted.configs()
+        changed(changed(config, "federation", data=data), "training", device=device) for config in trained.configs()
     ]
     make_folder("--out", out)
     if not redraw:

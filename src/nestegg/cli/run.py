@@ -27,6 +27,12 @@ def run(
 ) -> None:
     """Train a model by a plan: sample, train, clip, add noise, sum, round by round. Writes a folder with everything."""
     needs("nestegg run", *RUNS)
+    if resume is not None and config_file is None and not charts:
+        from nestegg.configuration.finished import finished_summary
+
+        if (finished := finished_summary(resume)) is not None:  # at once: nothing is to be trained
+            _show(finished, resume, as_json=as_json)
+            return
     from nestegg.cli.rounds import RoundProgress
     from nestegg.configuration.config import load_config
     from nestegg.runs import (  # torch is slow to import; other commands do without it
@@ -46,12 +52,17 @@ def run(
         folder = out or Path(f"{config_file.stem}-run")
         with RoundProgress(as_json, config.training.rounds) as progress:
             summary = start_run(config, folder, callbacks=[progress], charts=charts)
+    # How long a run took tells about its secret cohorts, unless it is a simulation that tells all.
+    took = f", {RunFolder(folder).private().seconds:.1f} s" if summary["reproducible"] and not as_json else ""
+    _show(summary, folder, took, as_json=as_json)
+
+
+def _show(summary: dict[str, Any], folder: Path, took: str = "", *, as_json: bool) -> None:
+    """Say what a run has come to."""
     if as_json:
         print(json.dumps(summary))
         return
     console = Console()
-    # How long a run took tells about its secret cohorts, unless it is a simulation that tells all.
-    took = f", {RunFolder(folder).private().seconds:.1f} s" if summary["reproducible"] else ""
     console.print(
         f"{_result(summary)} after {summary['rounds']} rounds{took}, "
         f"engine {summary['engine']} ({summary['engine_reason']}). See {escape(str(folder / 'report.html'))}.",

@@ -21,8 +21,11 @@ MARKS = "●▲■◆▼★"
 SHOWN = 12
 
 
-def show(console: Console, plan: Plan, colluders: int = 0) -> None:
-    """The plan of a configuration: what it is, its groups, what they are exposed to, when it spends, what is odd."""
+def show(console: Console, plan: Plan, colluders: int | None = None) -> None:
+    """Show a plan: what it is, its groups, what they are exposed to, when it spends, what is odd.
+
+    Without a number of colluders, what groups are exposed to is left out: it takes seconds where all else is at hand.
+    """
     console.print(
         f"[bold]{escape(plan.title)}[/]: {plan.clients} clients in {len(plan.groups)} groups, "
         f"{plan.rounds} rounds, δ = {plan.delta:g}\n",
@@ -30,8 +33,9 @@ def show(console: Console, plan: Plan, colluders: int = 0) -> None:
     )
     console.print(groups_table(plan))
     console.print(spending_table(plan))
-    if plan.is_private:
+    if plan.is_private and colluders is not None:
         console.print(exposure_table(plan, colluders))
+    if plan.is_private:
         console.print(spending_chart(plan))
     for remark in remarks(plan):
         console.print(f"[yellow]{escape(remark)}[/]", highlight=False)

@@ -11,7 +11,7 @@ from typing import Any
 
 import tomli_w
 
-from nestegg.configuration.config import Config, is_parquet, load_config, own_ledger, to_toml
+from nestegg.configuration.config import Config, changed, is_parquet, load_config, own_ledger, to_toml
 from nestegg.configuration.identity import config_digest
 from nestegg.configuration.participants import make_participants, pace_of_config
 from nestegg.errors import InputError
@@ -35,6 +35,7 @@ class Description:
     Attributes:
         files: the files of its folder that describe it, by name.
         identity: a digest of all that its results depend on.
+        kin: the same but for the seed: runs that share it differ by chance alone.
         run: its name in the ledger that pays.
         ledger: URL of that ledger; None is one of its own, in its folder.
         dataset: how its data is called.
@@ -50,6 +51,7 @@ class Description:
 
     files: Mapping[str, str] = field(repr=False)
     identity: str
+    kin: str
     run: str
     ledger: str | None
     dataset: str
@@ -116,6 +118,7 @@ def of_config(config: Config, members: Callable[[], Members] | None = None) -> D
     return Description(
         files={CONFIG: head + tomli_w.dumps(to_toml(config))},
         identity=config_digest(config),
+        kin=config_digest(changed(config, "training", seed=0)),
         run=config.ledger.run or "",
         ledger=config.ledger.url,
         dataset=dataset_of(config),
@@ -166,7 +169,8 @@ def of_record(record: RunRecord, members: Callable[[], Members]) -> Description:
     adaptive = "mechanics.adaptive."
     return Description(
         files={RUN: json.dumps(record.model_dump(exclude_none=True), indent=1) + "\n"},
-        identity=hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest(),
+        identity=_digest(values),
+        kin=_digest({**values, "mechanics.randomness.seed": 0}),
         run=record.run,
         ledger=record.ledger,
         dataset="own data",
@@ -179,6 +183,10 @@ def of_record(record: RunRecord, members: Callable[[], Members]) -> Description:
         go_on="nestegg.run(federation, '{folder}', resume=True)",
         members=members,
     )
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def with_names(run: Description, names: Sequence[str]) -> Description:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nestegg.errors import InputError
+from nestegg.files import cache_folder
 
 VARIABLE = "NESTEGG_DATA"
 
@@ -81,11 +82,6 @@ def needed(name: str) -> tuple[str, ...]:
     if name == "cifar10":
         return tuple(f"{CIFAR_FOLDER}/{batch}" for batch in CIFAR_BATCHES)
     return tuple(file.path for file in FILES[name])
-
-
-def cache_folder() -> Path:
-    """Where downloads go: the user's cache, by the convention of the desktop."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nestegg"
 
 
 def find_folder(name: str, configured: str | None) -> Path:

@@ -5,6 +5,7 @@ from nestegg.ledger.books import RunBooks
 from nestegg.ledger.changes import Change
 from nestegg.ledger.history import History, RunState
 from nestegg.ledger.ledger import Ledger
+from nestegg.ledger.memberships import Membership
 from nestegg.ledger.rules import RULES, Rule
 
-__all__ = ["RULES", "Account", "Change", "History", "Ledger", "Part", "Rule", "RunBooks", "RunState"]
+__all__ = ["RULES", "Account", "Change", "History", "Ledger", "Membership", "Part", "Rule", "RunBooks", "RunState"]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from sqlalchemy import Connection, func, or_, select
 
@@ -16,6 +17,7 @@ from nestegg.ledger.rules import FIXED, Rule
 from nestegg.ledger.schema import budgets, charges, clients, entries, groups, members, runs, withdrawals
 from nestegg.planning import Budget
 from nestegg.planning.accounts import pld_accountant
+from nestegg.planning.plan import finite_or_none
 
 # Curves are sums of many terms, and a sum depends on its order by this much at most. Nothing else is forgiven.
 _ROUNDING = 1e-12
@@ -107,6 +109,32 @@ class Account:
         """ε that one run has spent."""
         charged = merged(c for part in self.parts if part.run == run for c in part.charges)
         return self.rule.epsilon(charged, self.budget.delta)
+
+    def numbers(self) -> dict[str, Any]:
+        """The account's numbers, for JSON and tables: what may be spent, what is, and what is left, by its own rule."""
+        return {
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "account": self.rule.name,
+            "order": self.rule.order,
+            "epsilon_spent": self.epsilon,
+            "epsilon_left": self.left,
+            "withdrawn": self.withdrawn,
+            "runs": len(self.parts),
+            "note": self.note,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """All there is to say of the account, by PLD too, which takes a moment."""
+        parts = [{"run": part.run, "group": part.group, "rounds": part.rounds} for part in self.parts]
+        return {
+            "example": self.example,
+            "clients": self.clients,
+            **self.numbers(),
+            "promise": self.rule.sentence,
+            "epsilon_spent_pld": finite_or_none(self.epsilon_pld),
+            "runs": parts,
+        }
 
 
 def is_over(epsilon: float, budget: float) -> bool:

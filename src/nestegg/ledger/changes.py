@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select, true
 
 from nestegg.errors import InputError
 from nestegg.ledger.accounts import peer_account
@@ -17,8 +17,10 @@ from nestegg.ledger.history import History
 from nestegg.ledger.holders import AccountKey, Client, Peers, all_clients, each_client, near
 from nestegg.ledger.log import append, budget_row
 from nestegg.ledger.rules import SAFE, Rule, new_rule
-from nestegg.ledger.schema import budgets, clients, entries, insert_rows, members, withdrawals
+from nestegg.ledger.schema import budgets, clients, entries, groups, insert_rows, members, withdrawals
 from nestegg.planning import Budget
+
+Whose = int | Select[Any] | None  # one client by number, those that a query finds, or all
 
 FIRST = "first budget"  # the reason of a budget for which none is needed
 
@@ -203,7 +205,14 @@ def latest_changes(connection: Connection, count: int) -> list[Change]:
     return sorted([*again, *_withdrawals(connection, None)], key=lambda one: one.entry)[-count:]
 
 
-def _budgets(connection: Connection, client: int | None, latest: int | None = None) -> Iterator[Change]:
+def changes_in(connection: Connection, run: int) -> Iterator[Change]:
+    """The budgets that replaced another, and withdrawals, of a run's members, in the order of the log."""
+    inside = select(members.c.client).join(groups).where(groups.c.run == run)
+    again = (one for one in _budgets(connection, inside) if one.epsilon_before is not None)
+    return heapq.merge(again, _withdrawals(connection, inside), key=lambda one: one.entry)
+
+
+def _budgets(connection: Connection, whose: Whose, latest: int | None = None) -> Iterator[Change]:
     before = [
         func.lag(column).over(partition_by=budgets.c.client, order_by=budgets.c.entry).label(f"{column.name}_before")
         for column in (budgets.c.epsilon, budgets.c.delta)
@@ -211,8 +220,7 @@ def _budgets(connection: Connection, client: int | None, latest: int | None = No
     rows = select(budgets, *before).subquery()
     query = select(rows, clients.c.name, entries.c.at, entries.c.detail)
     query = query.join(clients, clients.c.client == rows.c.client).join(entries, entries.c.entry == rows.c.entry)
-    if client is not None:
-        query = query.where(rows.c.client == client)
+    query = query.where(_is(rows.c.client, whose))
     if latest is None:
         query = query.order_by(rows.c.entry, rows.c.client)
     else:
@@ -222,14 +230,20 @@ def _budgets(connection: Connection, client: int | None, latest: int | None = No
         yield Change(entry, at[:10], name, "budget", *numbers, *_why(detail))
 
 
-def _withdrawals(connection: Connection, client: int | None) -> Iterator[Change]:
+def _withdrawals(connection: Connection, whose: Whose) -> Iterator[Change]:
     query = select(entries.c.entry, entries.c.at, clients.c.name, entries.c.detail).select_from(
         withdrawals.join(clients).join(entries)
     )
-    if client is not None:
-        query = query.where(withdrawals.c.client == client)
+    query = query.where(_is(withdrawals.c.client, whose))
     for entry, at, name, detail in connection.execute(query.order_by(entries.c.entry)):
         yield Change(entry, at[:10], name, "withdrawal", *(None,) * 6, *_why(detail))
+
+
+def _is(column: ColumnElement[int], whose: Whose) -> ColumnElement[bool]:
+    """Whether a row is about these clients. One is compared by number: databases then look at no other's rows."""
+    if whose is None:
+        return true()
+    return column == whose if isinstance(whose, int) else column.in_(whose)
 
 
 def _why(detail: str) -> tuple[str, str]:

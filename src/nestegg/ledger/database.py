@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -125,7 +126,8 @@ def checked_url(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise InputError(f"ledger.url = {text!r} {wanted}.") from None
+        shown = re.sub(r"//.*@", "//…@", text)  # there may be a password in it
+        raise InputError(f"ledger.url = {shown!r} {wanted}.") from None
     if url.password is not None or "password" in url.query:
         raise InputError(
             "ledger.url must not hold a password, which would be copied into every run: PGPASSWORD or a pgpass file "

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, func, select
 
 from nestegg.accounting import Charge, merged
-from nestegg.errors import VerificationError
+from nestegg.errors import InputError, VerificationError
 from nestegg.ledger import schema
 from nestegg.ledger.log import BEGINNING, CHARGING, Entry, Position, load_stored_plan, walk
 from nestegg.planning import Plan
@@ -105,6 +105,17 @@ class History:
             self._apply(entry)
             self.position = Position(entry.number, entry.hash)
             yield entry
+
+    def run(self, name: str) -> RunState:
+        """The run of a name.
+
+        Raises:
+            InputError: it is not known.
+        """
+        found = next((one for one in self.runs.values() if one.name == name), None)
+        if found is None:
+            raise InputError(f"{self.place} knows no run {name!r}.")
+        return found
 
     def charge_lines(self, connection: Connection) -> Iterator[dict[str, Any]]:
         """A line for every charge, in the order of the log."""

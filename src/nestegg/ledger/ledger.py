@@ -15,6 +15,7 @@ from nestegg.ledger.changes import (
     FIRST,
     Change,
     author_of,
+    changes_in,
     each_change,
     first_budgets,
     latest_changes,
@@ -26,8 +27,10 @@ from nestegg.ledger.changes import (
 from nestegg.ledger.database import Database, copy_to_file
 from nestegg.ledger.history import History, checked_history
 from nestegg.ledger.holders import Client, all_clients, checked_name, find_client, find_peers, known_clients
-from nestegg.ledger.log import Position, load_stored_plan
-from nestegg.ledger.run_entries import brought, check_members, check_run, is_known, write_run
+from nestegg.ledger.log import Position, end, load_stored_plan
+from nestegg.ledger.looking import RunEntry, each_run, some_names
+from nestegg.ledger.memberships import Membership, each_membership
+from nestegg.ledger.run_entries import brought, check_members, check_run, find_run, is_known, write_run
 from nestegg.ledger.schema import clients, withdrawals
 from nestegg.planning import Budget, Plan
 
@@ -165,6 +168,11 @@ class Ledger:
         with self._database.reading() as connection:
             return is_known(connection, name)
 
+    def find_run(self, name: str) -> str:
+        """The whole name of the run that is meant by it, by its folder's name, or by how it begins."""
+        with self._database.reading() as connection:
+            return find_run(connection, name, self.place)
+
     def books(self, name: str) -> RunBooks:
         """The books of a run that has begun."""
         return RunBooks(self._database, name)
@@ -179,11 +187,12 @@ class Ledger:
         with self._database.reading() as connection:
             return client_account(connection, client, self.place)
 
-    def accounts(self) -> list[Account]:
-        """The accounts of all peers."""
+    def accounts(self, run: str | None = None) -> list[Account]:
+        """The accounts of all peers, or of those who are members of a run."""
         with self._database.reading() as connection:
             history = History.of(connection, self.place)
-            return [peer_account(history, peers) for peers in find_peers(connection)]
+            number = None if run is None else history.run(run).number
+            return [peer_account(history, peers) for peers in find_peers(connection, number)]
 
     def charges(self) -> Iterator[dict[str, Any]]:
         """Every charge there is, a group a round, in the order of the log.
@@ -198,6 +207,26 @@ class Ledger:
         with self._database.reading() as connection:
             yield from each_account(connection, History.of(connection, self.place))
 
+    def memberships(self) -> Iterator[Membership]:
+        """Every client in every run, with what that run has cost it by the plan's accountant and by PLD."""
+        with self._database.reading() as connection:
+            yield from each_membership(connection, History.of(connection, self.place))
+
+    def names(self, prefix: str = "", *, after: str = "", run: str | None = None, count: int = 50) -> list[str]:
+        """Names of clients in their order, some at a time: that begin so, come after one, or are in a run."""
+        with self._database.reading() as connection:
+            return some_names(connection, prefix, after=after, run=run, count=count)
+
+    def runs(self) -> list[RunEntry]:
+        """All runs, as their first entries have them."""
+        with self._database.reading() as connection:
+            return each_run(connection)
+
+    def position(self) -> Position:
+        """Where the log ends, unchecked: as long as it is the same, nothing was written."""
+        with self._database.reading() as connection:
+            return end(connection)
+
     def changes(self, client: str | None = None) -> Iterator[Change]:
         """Every budget that was given, and every withdrawal, with reason and author; of one client or of all."""
         with self._database.reading() as connection:
@@ -208,6 +237,11 @@ class Ledger:
         """The latest budgets that took another's place, and withdrawals."""
         with self._database.reading() as connection:
             return latest_changes(connection, count)
+
+    def changes_in(self, run: str) -> Iterator[Change]:
+        """The budgets that took another's place, and the withdrawals, of a run's members."""
+        with self._database.reading() as connection:
+            yield from changes_in(connection, History.of(connection, self.place).run(run).number)
 
     def history(self) -> History:
         """The whole log, replayed and checked."""

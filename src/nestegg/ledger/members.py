@@ -24,9 +24,7 @@ class Members:
 
     def __init__(self, connection: Connection, place: str, run: str) -> None:
         self._history = History.of(connection, place)
-        state = next((one for one in self._history.runs.values() if one.name == run), None)
-        if state is None:
-            raise InputError(f"{place} knows no run {run!r}.")
+        state = self._history.run(run)
         self._number = state.number
         self.adopt(connection, load_stored_plan(connection, state.plan, place))
 

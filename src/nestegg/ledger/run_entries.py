@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, func, select
 
+from nestegg.checks import suggestion
 from nestegg.errors import InputError
 from nestegg.ledger.changes import Given
 from nestegg.ledger.history import RunState
@@ -16,10 +18,32 @@ from nestegg.ledger.rules import SAFE, Rule, new_rule, rule_for_plan
 from nestegg.ledger.schema import budgets, charges, entries, groups, insert_rows, members, runs, withdrawals
 from nestegg.planning import Budget, Plan, check_plan
 
+_LISTED = 5  # runs that a sentence names
+
 
 def is_known(connection: Connection, run: str) -> bool:
     """Whether a run of this name has begun."""
     return connection.execute(select(runs.c.run).where(runs.c.name == run)).first() is not None
+
+
+def find_run(connection: Connection, name: str, place: str) -> str:
+    """The name of the run that is meant by it: the whole of it, its folder's name, or a beginning that no other has.
+
+    Raises:
+        InputError: there is none, or there are several.
+    """
+    names: list[str] = list(connection.execute(select(runs.c.name).order_by(runs.c.run)).scalars())
+    if name in names:
+        return name
+    begin = [one for one in names if one.startswith(name)]
+    of_folder = [one for one in begin if re.fullmatch(r"-[0-9a-f]{8}", one.removeprefix(name))]
+    found = of_folder or begin
+    if not found or not name:
+        raise InputError(f"{place} knows no run {name!r}.{suggestion(name, names)}")
+    if len(found) > 1:
+        more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+        raise InputError(f"run = {name!r} may mean {', '.join(found[:_LISTED])}{more}: give the whole name.")
+    return found[0]
 
 
 def check_run(name: str, plan: Plan, members_: Sequence[str]) -> None:

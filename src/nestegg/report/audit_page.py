@@ -66,7 +66,7 @@ def kept_audit(folder: Path) -> dict[str, Any] | None:
     try:
         content = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
         audit_summary(content)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     return dict(content)
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.files import write_atomically
-from nestegg.planning import COMPARED, Plan
+from nestegg.planning import COMPARED, LABELS, Group, Plan
 
 # Okabe and Ito's palette: told apart by the colour-blind too. Lines also differ in dash, for black and white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F")
@@ -36,24 +36,21 @@ class Picture:
 
 
 def spending_chart(plan: Plan) -> alt.Chart:
-    """When does each group spend its budget? ε after every round."""
-    return _by_group(
-        plan, [row.epsilon_spent for row in plan.groups], "ε spent", "When does each group spend its budget?"
-    )
+    """When does each group spend its budget? ε with every round."""
+    label, title = f"ε spent, by {LABELS[plan.accountant]}", "When does each group spend its budget?"
+    return _by_group(plan, [row.epsilon_spent for row in plan.groups], label, title)
 
 
-def sampling_chart(plan: Plan) -> alt.Chart:
+def sampling_chart(plan: Plan, *, budgets: bool = True) -> alt.Chart:
     """How often does each group take part? Its clients' sampling rate in every round."""
-    return _by_group(
-        plan, [row.sampling_rate for row in plan.groups], "sampling rate", "How often does each group take part?"
-    )
+    title, values = "How often does each group take part?", [row.sampling_rate for row in plan.groups]
+    return _by_group(plan, values, "sampling rate", title, budgets=budgets)
 
 
-def noise_chart(plan: Plan) -> alt.Chart:
+def noise_chart(plan: Plan, *, budgets: bool = True) -> alt.Chart:
     """How well is each group hidden? Its noise multiplier σ in every round."""
-    return _by_group(
-        plan, [row.noise_multiplier for row in plan.groups], "noise multiplier σ", "How well is each group hidden?"
-    )
+    title, values = "How well is each group hidden?", [row.noise_multiplier for row in plan.groups]
+    return _by_group(plan, values, "noise multiplier σ", title, budgets=budgets)
 
 
 def comparison_chart(
@@ -115,14 +112,19 @@ def label_chart(labels: NDArray[np.int64]) -> alt.Chart:
     return chart
 
 
+def definition_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
+    """Return a chart as Vega-Lite, looking as all charts do."""
+    definition: dict[str, Any] = chart.to_dict(validate=False)
+    return {**definition, "config": {**definition["config"], **_LOOK}}
+
+
 def draw_charts(charts: Mapping[str, alt.TopLevelMixin], note: str | None = None) -> dict[str, Picture]:
     """Return what a page needs of every chart; a note is drawn below each title."""
     import vl_convert
 
     pictures = {}
     for name, chart in charts.items():
-        definition = chart.to_dict()
-        definition["config"] = {**definition["config"], **_LOOK}
+        definition = definition_of(chart)
         if note is not None:
             definition["title"] = {"text": definition["title"], "subtitle": note}
         pictures[name] = Picture(vl_convert.vegalite_to_svg(definition), definition)
@@ -167,12 +169,24 @@ def lines(
     )
 
 
-def _by_group(plan: Plan, values: Sequence[Sequence[float]], label: str, title: str) -> alt.Chart:
-    """One curve a group, in the order and so in the colours of the plan; at most as many as there are colours."""
+def group_label(group: Group, *, budgets: bool = True) -> str:
+    """Return how charts call a group: with its budget, unless that stands beside the chart."""
+    return f"{group.name} (ε = {group.budget.epsilon:g})" if budgets else group.name
+
+
+def _by_group(
+    plan: Plan, values: Sequence[Sequence[float]], label: str, title: str, *, budgets: bool = True
+) -> alt.Chart:
+    """One curve a group, in the order and so in the colours of the plan; at most as many as there are colours.
+
+    Values hold for a round, so they are steps: a round is paid for before any client works.
+    """
     rows = [
-        {"round": t, "value": value, "group": f"{row.group.name} (ε = {row.group.budget.epsilon:g})"}
+        {"round": t, "value": value, "group": group_label(row.group, budgets=budgets)}
         for row, curve in zip(plan.groups[: len(PALETTE)], values, strict=False)
         for t, value in enumerate(curve, 1)
         if np.isfinite(value)
     ]
-    return lines(rows, "value", label, title, "group")
+    curves = lines(rows, "value", label, title, "group")
+    curves.mark.interpolate = "step"
+    return curves

@@ -27,7 +27,7 @@ def as_markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def as_html(heads: Sequence[str], rows: Iterable[Sequence[str]], colours: Sequence[str] = ()) -> str:
-    """A table that scrolls by itself where it is wider than the page.
+    """A table that scrolls by itself where it is wider than the page, by keyboard too.
 
     Rows may have a colour, as lines in charts do; what a cell says after its first line is small.
     """
@@ -42,4 +42,5 @@ def as_html(heads: Sequence[str], rows: Iterable[Sequence[str]], colours: Sequen
         dot = f'<i class="dot" style="background: {colours[number]}"></i>' if number < len(colours) else ""
         lines.append(cell(first, dot) + "".join(map(cell, others)))
     body = "".join(f"<tr>{line}</tr>" for line in lines)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    region = f'class="wide" role="region" tabindex="0" aria-label="Table: {escape(", ".join(heads))}"'
+    return f"<div {region}><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"

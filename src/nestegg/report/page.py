@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nestegg.configuration.description import CONFIG, RUN
+from nestegg.extras import installed_version
 from nestegg.files import write_atomically
-from nestegg.planning import LABELS, Plan, epsilon_text, exposures
+from nestegg.planning import LABELS, Plan
 from nestegg.report.audit_page import kept_audit, with_audit
 from nestegg.report.charts import (
     PALETTE,
@@ -24,9 +31,9 @@ from nestegg.report.charts import (
 )
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.markup import as_html
+from nestegg.report.promises import promises, spent
 from nestegg.report.run_charts import REACH, clip_norm_chart, quality_charts, told_last
 
-_GUESSED = 12  # groups whose excess is computed: it takes a moment each
 _ACCOUNT = {
     "epsilon": "budget ε",
     "epsilon_earlier": "spent in other runs",
@@ -35,6 +42,7 @@ _ACCOUNT = {
     "epsilon_left": "left",
 }
 _HOW_LEARNT = "<p>Learnt from noisy bits, which say of each update whether it was below its norm.</p>"
+_OF_CHARTS = "<p>ε beside a group's name is its budget.</p>"
 
 
 def write_report(
@@ -60,13 +68,28 @@ def write_report(
     if labels is not None:
         charts["simulation-only-labels"] = label_chart(labels)
     note = summary.get("note")
-    pictures = save_charts(folder, charts, note) if as_files else draw_charts(charts, note)
-    page, audit = run_page(plan, summary, pictures, told_last(rounds)), kept_audit(folder)
+    with ThreadPoolExecutor(1) as pool:  # drawing and judging take about as long, and drawing leaves Python alone
+        drawing = pool.submit(save_charts, folder, charts, note) if as_files else pool.submit(draw_charts, charts, note)
+        said = promises(plan, summary["rounds"], summary.get("colluders", 0))
+        pictures = drawing.result()
+    page = run_page(plan, summary, pictures, told_last(rounds), said=said, configuration=shown_configuration(folder))
+    audit = kept_audit(folder)
     write_atomically(folder / "report.html", with_audit(page, audit) if audit else page)
 
 
-def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture], told: str | None) -> str:
-    """Summary, charts, accounts and the plan's table; `told` is the accuracy that clients say, if they do."""
+def run_page(
+    plan: Plan,
+    summary: dict[str, Any],
+    pictures: dict[str, Picture],
+    told: str | None,
+    *,
+    said: str,
+    configuration: str = "",
+) -> str:
+    """Return the page: summary, promises, charts, accounts and the plan's table.
+
+    `told` is the accuracy that clients say, if they do, and `said` is what is promised.
+    """
     measured = [name for name in ("accuracy", "loss") if name in pictures]
     title, shown = " and ".join(measured).capitalize(), [pictures[name] for name in measured]
     parts = [Part(title, _how_measured(summary, told), shown)] if measured else []
@@ -74,32 +97,43 @@ def run_page(plan: Plan, summary: dict[str, Any], pictures: dict[str, Picture], 
         parts += [Part("Clip norm", _HOW_LEARNT, [pictures["clip-norm"]])]
     if "spending" in pictures:
         shown = [pictures[name] for name in ("spending", "sampling", "noise")]
-        parts += [Part("Privacy", "", shown), Part("Accounts", _accounts(plan, summary))]
+        parts += [Part("What is promised", said), Part("Privacy over the rounds", _OF_CHARTS, shown)]
+        parts += [Part("Accounts", _accounts(plan, summary))]
     if "simulation_only_group_accuracy" in summary:
         parts += [Part("Budget groups (simulation only)", _groups(plan, summary))]
     if "simulation-only-labels" in pictures:
         why = "<p>Known because this is a simulation whose results are not for release.</p>"
         parts += [Part("Clients (simulation only)", why, [pictures["simulation-only-labels"]])]
-    parts += [Part("The plan", _plan_table(plan, summary.get("colluders", 0)))]
+    parts += [Part("The plan", _plan_table(plan))]
+    if configuration:
+        parts += [Part("Configuration", configuration)]
     return make_page(f"{summary['method']} on {summary['dataset']}", _summary(plan, summary, told), parts)
 
 
 def _summary(plan: Plan, summary: dict[str, Any], told: str | None) -> str:
     note = f'<p class="note">{escape(summary["note"].capitalize())}.</p>' if "note" in summary else ""
-    spent = [group["epsilon_spent"] for group in summary["groups"] if group["epsilon_spent"] is not None]
     numbers = [
         _quality(summary, told),
         ("rounds", str(summary["rounds"])),
         ("clients", str(plan.clients)),
-        ("most that anybody has spent", f"ε = {max(spent):.2f}" if spent else "no privacy"),
+        _largest(plan, summary["rounds"]),
     ]
     how = (
         f"Model {summary['model']}, seed {summary['seed']}, δ = {plan.delta:g}, {plan.composition} composition, "
-        f"ε by {LABELS[plan.accountant]}."
+        f"ε by {LABELS[plan.accountant]}. {datetime.now(UTC):%Y-%m-%d}, nestegg {installed_version()}, "
+        f"torch {version('torch')}."
     )
     stopped = [f"It {summary['stopped']}, and can go on."] if "stopped" in summary else []
     said = "".join(f'<p class="note">{escape(remark)}</p>' for remark in [*stopped, *summary.get("remarks", ())])
     return f'{note}{said}{facts(numbers)}<p class="soft">{escape(how)}</p>'
+
+
+def _largest(plan: Plan, done: int) -> tuple[str, str]:
+    """The ε that somebody has spent, of the group that has spent most."""
+    if not plan.is_private:
+        return "without noise nothing is promised", "no privacy"
+    epsilon, row = max(zip(spent(plan, done), plan.groups, strict=True), key=lambda pair: pair[0])
+    return f"the most spent, of a budget of {row.group.budget.epsilon:g}", f"ε = {epsilon:.2f}"
 
 
 def _quality(summary: dict[str, Any], told: str | None) -> tuple[str, str]:
@@ -143,23 +177,45 @@ def _percent(accuracy: float | None) -> str:
 
 
 def _accounts(plan: Plan, summary: dict[str, Any]) -> str:
-    rows = [(group["name"], *(f"{group[key]:.3f}" for key in _ACCOUNT)) for group in summary["groups"]]
-    rules = escape("; ".join(dict.fromkeys(str(group["account"]) for group in summary["groups"])))
+    """What clients' accounts say, in a table where that is more than what the run has spent."""
+    groups = summary["groups"]
+    rules = escape("; ".join(dict.fromkeys(str(group["account"]) for group in groups)))
+    said = (
+        f"<p>Accounts: {rules}. Run <code>{escape(str(summary['run']))}</code>. Rounding noise to the lattice costs "
+        f"ε = {summary['epsilon_of_rounding']:.0e} at most.</p>"
+    )
+    if _agree(plan, summary):
+        return f"<p>No other run has charged these clients: their accounts say what the table above says.</p>{said}"
+    rows = [(group["name"], *(_epsilon(group[key]) for key in _ACCOUNT)) for group in groups]
     return (
-        f"{as_html(('group', *_ACCOUNT.values()), rows, PALETTE)}<p>Of each group's member with the least left. "
-        f"Accounts: {rules}. Run <code>{escape(str(summary['run']))}</code>. ε of several runs do not add up: together "
-        f"they are less. Rounding noise to the lattice costs ε = {summary['epsilon_of_rounding']:.0e} at most.</p>"
+        f"{as_html(('group', *_ACCOUNT.values()), rows, PALETTE)}<p>Of each group's member with the least left. An "
+        "account is for life: its budget is for all runs together, and its ε is counted by the account's own rule, so "
+        "that it may differ from the run's ε above. ε of several runs do not add up: together they are less.</p>"
+        f"{said}"
     )
 
 
-def _plan_table(plan: Plan, colluders: int) -> str:
-    heads = ("group", "clients", "budget ε", "ε spent", "rate q", "noise σ, first", "noise σ, last", "clip norm, last")
+def _agree(plan: Plan, summary: dict[str, Any]) -> bool:
+    """Whether accounts hold nothing but this run, to its budget and by its accountant."""
+    ours = zip(summary["groups"], plan.groups, spent(plan, summary["rounds"]), strict=True)
+    return all(
+        group["epsilon_earlier"] == 0.0
+        and group["epsilon"] == row.group.budget.epsilon
+        and np.isclose(group["epsilon_spent"], epsilon, rtol=1e-6)
+        for group, row, epsilon in ours
+    )
+
+
+def _epsilon(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _plan_table(plan: Plan) -> str:
+    heads = ("group", "clients", "rate q", "noise σ, first", "noise σ, last", "clip norm, last")
     rows = [
         (
             row.group.name,
             str(row.group.clients),
-            f"{row.group.budget.epsilon:g}",
-            f"{row.epsilon_spent[-1]:.3f}",
             f"{row.sampling_rate[0]:g} → {row.sampling_rate[-1]:g}",
             f"{row.noise_multiplier[0]:.3f}",
             f"{row.noise_multiplier[-1]:.3f}",
@@ -167,28 +223,19 @@ def _plan_table(plan: Plan, colluders: int) -> str:
         )
         for row in plan.groups
     ]
-    digest = f"<p>Plan <code>{plan.digest}</code>.</p>"
-    return f"{as_html(heads, rows, PALETTE)}{digest}{_exposure_table(plan, colluders)}"
+    return f"{as_html(heads, rows, PALETTE)}<p>{escape(plan.title)}. Plan <code>{plan.digest}</code>.</p>"
 
 
-def _exposure_table(plan: Plan, colluders: int) -> str:
-    """What attackers gain who know more than the plan assumes."""
-    found = exposures(plan, colluders)
-    if not found:
-        return ""
-    known = [f"ε, {k} colluder{'s' if k > 1 else ''}" for k in found[0].colluding]
-    rows = [
-        (
-            one.row.group.name,
-            *map(epsilon_text, (one.epsilon, one.sampled, *one.colluding.values())),
-            f"{one.excess:+.3f}" if i < _GUESSED else "–",
-        )
-        for i, one in enumerate(found)
-    ]
-    table = as_html(("group", "ε", "ε, sampled for sure", *known, "excess advantage"), rows, PALETTE)
-    return (
-        "<p>The promise is about a client's data being there or not, against anybody who does not know who was sampled."
-        " Against an attacker who knows that a client was in every round, or who has clients' own shares of the noise, "
-        f"it is this:</p>{table}<p>Excess advantage is how much better anybody can tell whether a client's data is "
-        "there than from one Gaussian release that uses up the same budget.</p>"
-    )
+def shown_configuration(folder: Path) -> str:
+    """Return the file that describes a run, folded, without passwords.
+
+    A ledger whose URL has the password of a user is refused, but its query may hold that of a key.
+    """
+    for name in (CONFIG, RUN):
+        with suppress(OSError, UnicodeError):
+            text = re.sub(r"(password=)[^&\"\s]*", r"\1…", (folder / name).read_text(encoding="utf-8"))
+            return (
+                f"<details><summary><code>{name}</code></summary>"
+                f'<pre tabindex="0" role="region" aria-label="{name}">{escape(text)}</pre></details>'
+            )
+    return ""

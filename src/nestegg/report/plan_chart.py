@@ -16,7 +16,7 @@ from nestegg.files import write_atomically
 from nestegg.planning import Plan
 from nestegg.planning.curves import Pace
 from nestegg.planning.reaching import assumed_memory, reaching_noise
-from nestegg.report.charts import LINE_LEGEND, PALETTE, draw_charts, lines, method_colours
+from nestegg.report.charts import LINE_LEGEND, PALETTE, draw_charts, group_label, lines, method_colours
 
 SUFFIXES = (".svg", ".png", ".html")
 UNIFORM = "idp-fedavg"
@@ -43,7 +43,7 @@ def plan_chart(plan: Plan, plans: Mapping[str, Plan], pace: Pace) -> alt.TopLeve
     """
     if not plan.is_private:
         raise InputError(f"chart: method = {plan.method!r} has no noise to draw; any other method has.")
-    panels = (_mattering(plan, pace), _noise(plan, plans, pace), _spending(plan, plans[UNIFORM]))
+    panels = (effect_panel(plan, pace), noise_panel(plan, plans, pace), spending_panel(plan, plans[UNIFORM]))
     stacked = alt.vconcat(*(panel.properties(height=_HEIGHT) for panel in panels), spacing=28, title=_title(plan))
     chart: alt.TopLevelMixin = stacked.resolve_scale(color="independent", strokeDash="independent")
     return chart
@@ -73,7 +73,7 @@ def method_name(plan: Plan) -> str:
     return plan.composition if plan.method == "spend-as-you-go" else plan.method
 
 
-def _mattering(plan: Plan, pace: Pace) -> alt.Chart:
+def effect_panel(plan: Plan, pace: Pace) -> alt.Chart:
     """a_t = w_t c_t, relative to the largest."""
     kept, by = assumed_memory(plan, pace)
     matters = kept * np.array(pace.clip_scale)
@@ -81,7 +81,7 @@ def _mattering(plan: Plan, pace: Pace) -> alt.Chart:
     return lines(rows, "effect", "effect, largest = 1", f"What a unit of noise does to the final model, {by}")
 
 
-def _noise(plan: Plan, plans: Mapping[str, Plan], pace: Pace) -> alt.Chart:
+def noise_panel(plan: Plan, plans: Mapping[str, Plan], pace: Pace) -> alt.Chart:
     """w_t c_t σ^t / (q^t N) by every plan, in units of the mean of uniform spending."""
     kept, _ = assumed_memory(plan, pace)
     unit = np.sqrt(reaching_noise(plans[UNIFORM], pace, kept)).mean()
@@ -95,7 +95,7 @@ def _noise(plan: Plan, plans: Mapping[str, Plan], pace: Pace) -> alt.Chart:
     return lines(rows, "noise", "noise, uniform's mean = 1", title, "method", method_colours(plans))
 
 
-def _spending(plan: Plan, uniform: Plan) -> alt.Chart:
+def spending_panel(plan: Plan, uniform: Plan, *, budgets: bool = True) -> alt.Chart:
     """ε so far, a colour for each group, dashed for uniform spending; at most as many groups as there are colours."""
     shown = len(PALETTE)
     both = {_label(UNIFORM): uniform} | {_label(method_name(plan)): plan}
@@ -103,9 +103,11 @@ def _spending(plan: Plan, uniform: Plan) -> alt.Chart:
         row
         for schedule, one in both.items()
         for group in one.groups[:shown]
-        for row in _rows("spent", group.epsilon_spent, group=_named(group.group), schedule=schedule)
+        for row in _rows(
+            "spent", group.epsilon_spent, group=group_label(group.group, budgets=budgets), schedule=schedule
+        )
     ]
-    order = [_named(row.group) for row in plan.groups[:shown]]
+    order = [group_label(row.group, budgets=budgets) for row in plan.groups[:shown]]
     told = ["uniform spending is dashed"] if len(both) > 1 else []
     told += [f"{shown} of {len(plan.groups)} groups"] if len(plan.groups) > shown else []
     title = "; ".join(["When each group spends its budget", *told])
@@ -119,7 +121,7 @@ def _spending(plan: Plan, uniform: Plan) -> alt.Chart:
             legend=alt.Legend(title="group", **LINE_LEGEND),
         ),
         strokeDash=alt.StrokeDash("schedule:N", scale=dashes, legend=None),
-        tooltip=["group:N", "schedule:N", "round:Q", alt.Tooltip("spent:Q", format=".4~r")],
+        tooltip=[*map(alt.Tooltip, ("group:N", "schedule:N", "round:Q")), alt.Tooltip("spent:Q", format=".4~r")],
     )
 
 
@@ -133,7 +135,3 @@ def _rows(field: str, values: Any, **labels: str) -> list[dict[str, Any]]:
 
 def _label(name: str) -> str:
     return f"{name} (uniform)" if name == UNIFORM else name
-
-
-def _named(group: Any) -> str:
-    return f"{group.name} (ε = {group.budget.epsilon:g})"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from importlib.metadata import version
 
-from nestegg.data.catalogue import cache_folder
 from nestegg.errors import InputError
-from nestegg.files import make_folder, write_atomically
+from nestegg.files import cache_folder, make_folder, write_atomically
 
 
 def chart_scripts() -> str:

@@ -96,7 +96,7 @@ class Grid:
         lines = {cell: RunFolder(self.place(*cell)).lines() for cell in self.cells()}
         measure = measure_of(next(iter(lines.values())))
         curves = {
-            name: np.array([_values(lines[name, seed], measure) for seed in self.seeds], np.float64)
+            name: np.array([values_of(lines[name, seed], measure) for seed in self.seeds], np.float64)
             for name in self.methods
         }
         notes = [(RunFolder(self.place(*cell)).summary() or {}).get("note") for cell in lines]
@@ -179,7 +179,8 @@ def measure_of(lines: Sequence[str]) -> str:
     return next(iter(last.get("metrics", {})), "loss")
 
 
-def _values(lines: Sequence[str], measure: str) -> list[float | None]:
+def values_of(lines: Sequence[str], measure: str) -> list[float | None]:
+    """Return what was measured after every round."""
     rounds = [json.loads(line) for line in lines]
     return [line[measure] if measure in line else line["metrics"][measure] for line in rounds]
 
@@ -188,7 +189,7 @@ def _final(folder: Path) -> str:
     """What was measured at the end of a run, in words."""
     lines = RunFolder(folder).lines()
     measure = measure_of(lines)
-    (value,) = _values(lines[-1:], measure)
+    (value,) = values_of(lines[-1:], measure)
     shown = "–" if value is None else f"{value:.1f} %" if measure == "accuracy" else f"{value:.4g}"
     return f"{measure} {shown}"
 

@@ -5,6 +5,7 @@ plan.json           the plan in force, with its digest; plans before it are in p
 rounds.jsonl        a line a round
 checkpoint.safetensors  the state after the last round
 summary.json, model.safetensors, report.html     at the end; charts as *.png and *.svg if asked for
+statement.json, statement.html, statement.pdf    if asked for; statement.json.sig is a signature of the first
 private/            what must not be released; see `private`
 
 All but private/ follows from released models, plans and public data alone.
@@ -29,6 +30,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from nestegg.configuration.description import Description, read_description
+from nestegg.configuration.finished import CHECKPOINT, REPORT, SUMMARY, checkpoint_facts
 from nestegg.errors import InputError
 from nestegg.files import note_made, sync_folder, write_atomically
 from nestegg.planning import Plan, load_plan, save_plan
@@ -66,6 +68,21 @@ class StateFolder:
         except PermissionError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
 
+    def is_in_use(self) -> bool:
+        """Return whether a process is at work on the run. It only looks: nobody has to wait longer for it."""
+        import fcntl
+
+        try:
+            with (self.path / ".lock").open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # let go of when the file is closed
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            raise InputError(f"{self.path / '.lock'} cannot be read: {error.strerror}.") from None
+        return False
+
     def save_checkpoint(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
         """Write a checkpoint, durably; returns its digest."""
         content = packed(tensors, facts)
@@ -78,9 +95,7 @@ class StateFolder:
             return None
         try:
             content = self._checkpoint.read_bytes()
-            size = int.from_bytes(content[:8], "little")
-            facts = json.loads(content[8 : 8 + size]).get("__metadata__", {}).get("nestegg", "{}")
-            return Checkpoint(load(content), json.loads(facts), hashlib.sha256(content).hexdigest())
+            return Checkpoint(load(content), checkpoint_facts(content), hashlib.sha256(content).hexdigest())
         except (OSError, ValueError, SafetensorError) as error:
             raise InputError(f"{self._checkpoint} cannot be read: {error}.") from None
 
@@ -115,7 +130,7 @@ class StateFolder:
 
     @property
     def _checkpoint(self) -> Path:
-        return self.path / "checkpoint.safetensors"
+        return self.path / CHECKPOINT
 
     @property
     def _rounds(self) -> Path:
@@ -153,21 +168,26 @@ class RunFolder(StateFolder):
 
     def summary(self) -> dict[str, Any] | None:
         """What a run that is complete, and all of whose files are written, has come to."""
-        path = self.path / "summary.json"
-        if not (path.is_file() and (self.path / "report.html").is_file()):
+        if not (self.path / REPORT).is_file():
+            return None
+        content = self.last_summary()
+        return None if content is None or "stopped" in content else content
+
+    def last_summary(self) -> dict[str, Any] | None:
+        """What a run had come to when it last ended by itself, complete or stopped."""
+        path = self.path / SUMMARY
+        if not path.is_file():
             return None
         try:
-            content = dict(json.loads(path.read_text(encoding="utf-8")))
+            return dict(json.loads(path.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError) as error:
             raise InputError(f"{path} cannot be read: {error}.") from None
-        return None if "stopped" in content else content
 
     def hide_times(self) -> None:
         """Give all files that may be released the time of midnight: how long training took is nobody's business."""
-        midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
         for path in self.path.rglob("*"):
             if path.is_file() and PRIVATE not in path.relative_to(self.path).parts:
-                os.utime(path, (midnight, midnight))
+                at_midnight(path)
 
     def private(self) -> PrivatePart:
         """The part that must not be released."""
@@ -193,6 +213,12 @@ class RunFolder(StateFolder):
             raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
         save_plan(before, self.path / "plans" / f"{before.digest}.json", note=self.about.note)
         save_plan(plan, self.path / "plan.json", note=self.about.note)
+
+
+def at_midnight(path: Path) -> None:
+    """Give a file the time at which this day began."""
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0).timestamp()
+    os.utime(path, (midnight, midnight))
 
 
 def packed(tensors: dict[str, Tensor], facts: dict[str, Any]) -> bytes:

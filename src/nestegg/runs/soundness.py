@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from nestegg.configuration.finished import ARITHMETIC
 from nestegg.errors import InputError, StoppedError
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.life import Life
 from nestegg.training import State
-
-# The arithmetic of rounds: 1 added noise in floating point, 2 is on a lattice. One run has one of them.
-ARITHMETIC = 2
 
 
 def check_arithmetic(life: Life, rounds: int) -> None:

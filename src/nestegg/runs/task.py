@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.configuration.description import Description
+from nestegg.configuration.finished import ARITHMETIC
 from nestegg.errors import BudgetError, InputError, StoppedError
 from nestegg.files import write_atomically
 from nestegg.ledger import Account
@@ -20,7 +21,7 @@ from nestegg.runs.folder import Checkpoint, RunFolder, packed
 from nestegg.runs.life import Life
 from nestegg.runs.lines import line_of, standing_of, warnings
 from nestegg.runs.private import Origin
-from nestegg.runs.soundness import ARITHMETIC, check_finite
+from nestegg.runs.soundness import check_finite
 from nestegg.runs.telling import CallbackError, Telling, say
 from nestegg.training import Callback, Federation, RoundReport, State, kernel
 

@@ -18,7 +18,9 @@ from nestegg.training.samples import joined
 class HoldingBack:
     """Clients of whose samples a share is held back, chosen by a public draw of each client's own.
 
-    Whoever has two samples or more keeps one at least of either kind; whoever has one trains on it.
+    Whoever has two samples or more keeps one at least of either kind; whoever has one trains on it. No round goes into
+    the draw, so that all rounds hold the same samples back. It is repeated where it is needed: that takes 0.06 ms, and
+    nothing is kept for clients who may be millions.
     """
 
     def __init__(self, clients: Clients, share: float, randomness: Randomness) -> None:

@@ -1,0 +1,57 @@
+"""What a statement says in words: the unit, who is trusted, what is not covered. docs/threat-model.md says why."""
+
+from __future__ import annotations
+
+from nestegg.planning import Plan
+from nestegg.report.statement import Statement
+
+UNIT = "one client's whole data"
+ADJACENCY = (
+    "zero-out: the federation with a client's data is compared with the same federation in which that client is "
+    "enrolled and contributes zero"
+)
+NO_NOISE = "This run adds no noise: nothing is promised to anybody."
+NOT_COVERED = (
+    "Exchanging a client's data for other data: that is two steps, so its ε is about twice as large.",
+    "Several clients that belong to one person: each has a budget of its own.",
+    "That a client is enrolled, its group and its budget: they count as public.",
+    "Side channels of a running system: how long a round takes for whoever can watch it, memory, caches.",
+    "A server that does not follow the protocol, and whoever gets hold of updates before noise is added.",
+    "What a model trained without the client's data would have said of it anyway.",
+)
+
+SIGNING_TITLE = "Signature"
+SIGNING_TEXT = (
+    "I have read this statement. The digest on this page names the file statement.json, which says the same and can be "
+    "checked against the run by nestegg statement --check."
+)
+SIGNING_LINES = ("Name", "Role", "Place and date", "Signature")
+
+
+def trusted(plan: Plan, colluders: int) -> list[str]:
+    """Return who is trusted with what, and what else must be true for a plan's promise to hold.
+
+    >>> from nestegg import Budget, Group, plan
+    >>> trusted(plan([Group("all", 10, Budget(8.0))], 20), 0)[1]
+    'Everybody is in every round, so that nothing rests on who was sampled.'
+    """
+    sampled = any(q < 1.0 for row in plan.groups for q in row.sampling_rate)
+    secret = "Who was sampled must stay secret: whoever knows it faces the larger ε of the second table."
+    share = (
+        f"The promise holds against up to {colluders} clients who pool what they know of their own noise."
+        if colluders
+        else "Clients are trusted not to pool what they know of their own noise; the second table has the ε of one."
+    )
+    return [
+        "The server and its operator are trusted: to draw by chance, to add all of the noise, to release nothing else.",
+        secret if sampled else "Everybody is in every round, so that nothing rests on who was sampled.",
+        share,
+        "Every use of these clients' data must be charged to the same ledger, in which each client has one name.",
+        "Clip norm, rates and schedule must not have been chosen by private data, unless those trials were charged.",
+    ]
+
+
+def notes_of(statement: Statement) -> list[str]:
+    """Return what must be read first, in large letters."""
+    note = statement.run["note"]
+    return [f"NOT FOR RELEASE: {note}."] if note else []

@@ -1,0 +1,1 @@
+"""The studio: a local web application to look at plans, runs, accounts and statements. It changes nothing."""
