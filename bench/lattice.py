@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nestegg.bench.works import load_federation, recipe, write_work
 from nestegg.mechanism import BlockSum, Lattice
-from nestegg.training.workers import Clipping
+from nestegg.training.blocks import Clipping
 
 WORKS, TURNS = ("mlp", "cnn"), 9
 

@@ -27,8 +27,8 @@ from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.planning import Plan
 from nestegg.runs.task import Task
 from nestegg.training import Federation, adaptive
+from nestegg.training.blocks import Clipping
 from nestegg.training.dense import DenseEngine
-from nestegg.training.workers import Clipping
 
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 BEGIN, END = "<!-- planted bugs: python -m bench.planted -->", "<!-- end of planted bugs -->"

@@ -27,7 +27,7 @@ from nestegg.configuration.config import load_config
 from nestegg.ledger import Ledger, books, run_entries
 from nestegg.mechanism import Lattice
 from nestegg.runs import folder as files
-from nestegg.training import Callback, RoundReport, State, loop, workers
+from nestegg.training import Callback, RoundReport, State, blocks, loop
 
 CONFIG = """
 [federation]
@@ -56,7 +56,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "reserve": (books.RunBooks, "reserve"),
     "within a transaction": (run_entries, "append"),
     "sample": (loop.Federation, "cohort"),
-    "train": (workers.Clipping, "sum"),
+    "train": (blocks.Clipping, "sum"),
     "noise": (Lattice, "noise"),
     "write the checkpoint": (files.RunFolder, "save_checkpoint"),
     "release": (books.RunBooks, "release"),

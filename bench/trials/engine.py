@@ -16,8 +16,8 @@ from bench.trials.idea import Idea, LocalIdea, Released, Step
 from nestegg.errors import InputError
 from nestegg.mechanism import BlockSum
 from nestegg.training import Federation, State
+from nestegg.training.blocks import Clipping, Tell
 from nestegg.training.engines import LoopEngine
-from nestegg.training.workers import Clipping, Tell
 
 
 @dataclass(frozen=True, eq=False)

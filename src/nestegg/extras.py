@@ -14,6 +14,7 @@ EXTRAS = {
     "tables": ("pyarrow",),
     "hugging-face": ("datasets",),
     "bench": ("psutil",),
+    "cluster": ("ray",),
     "flower": ("flwr", "cryptography"),
     "postgresql": ("psycopg",),
     "tensorboard": ("tensorboard",),

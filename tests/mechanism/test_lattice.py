@@ -15,7 +15,7 @@ from scipy import stats
 from nestegg import Budget, Group, InputError, Mechanics, plan
 from nestegg.mechanism import Lattice, clipped, rounding_epsilon
 from nestegg.mechanism.lattice import BITS, FAR, ROUNDINGS
-from nestegg.training.workers import Clipping
+from nestegg.training.blocks import Clipping
 from tests.federations import ENGINES, GROUPS, federation
 from tests.mechanism.test_noise import federation as wide_federation
 

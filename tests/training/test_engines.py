@@ -18,12 +18,13 @@ from nestegg.mechanism import Layout
 from nestegg.mechanism.randomness import Randomness
 from nestegg.models import make_model
 from nestegg.training import engines, kernel
+from nestegg.training.blocks import Clipping, Engine, one_thread
 from nestegg.training.clients import ClientsInMemory
 from nestegg.training.dense import is_dense
 from nestegg.training.engines import make_engine
 from nestegg.training.local import batches, default_loss
 from nestegg.training.waiting import Waiting
-from nestegg.training.workers import Clipping, Engine, Workers, one_thread
+from nestegg.training.workers import Workers
 from tests.federations import DENSE, ENGINES, GROUPS, TRAINING, federation, trained
 
 

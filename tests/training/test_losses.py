@@ -19,11 +19,11 @@ from nestegg.configuration.config import load_config, to_toml
 from nestegg.mechanism import Layout
 from nestegg.runs.configured import new_simulation
 from nestegg.training import kernel
+from nestegg.training.blocks import Engine
 from nestegg.training.clients import ClientsInMemory
 from nestegg.training.engines import make_engine
 from nestegg.training.losses import Balanced
 from nestegg.training.values import values_of
-from nestegg.training.workers import Engine
 from tests.conftest import Run
 from tests.federations import DENSE, ENGINES
 

@@ -15,6 +15,7 @@ import nestegg
 from nestegg.mechanism.randomness import Randomness
 from nestegg.mechanism.side import Estimate
 from nestegg.training import Federation, LocalTraining, Mechanics, Performance, SideStatistics
+from nestegg.training.workers import Workers
 
 CLIENTS = 6
 
@@ -63,6 +64,7 @@ def test_what_a_client_measures_does_not_depend_on_who_was_measured_before() -> 
     model, said = Remembering(), []
     for loud in (1.0, 1e6):
         federation = _made(model, loud, performance=Performance(workers=1))
+        assert isinstance(federation.workers, Workers)
         witness = federation.workers._witness
         assert witness is not None
         said.append(witness.values(federation.start().model, [0, 1, 2], 1, np.full(3, True))[1:])

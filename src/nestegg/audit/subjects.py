@@ -37,8 +37,12 @@ class Subject:
     stamp: Mapping[str, str] = field(default_factory=dict)
 
 
-def subject_of(path: Path | None) -> Subject:
+def subject_of(path: Path | None, cluster: str | None = None) -> Subject:
     """Return what a path stands for; without one, a plan of our own, to try this installation.
+
+    Args:
+        path: of a plan, a configuration or a run.
+        cluster: on which a model is attacked, as in `Performance`.
 
     Raises:
         InputError: it stands for nothing that can be audited.
@@ -46,21 +50,22 @@ def subject_of(path: Path | None) -> Subject:
     if path is None:
         return Subject(_own_plan(), "installation")
     if path.is_dir():
-        return replace(_of_run(path), stamp=RunFolder(path).about.stamp)
+        return replace(_of_run(path, cluster), stamp=RunFolder(path).about.stamp)
     if path.suffix == ".json":
         return Subject(load_plan(path), path.stem)
     config = load_config(path)
     check_config(config)
-    simulation, _ = new_simulation(config, "audit")
+    simulation, _ = new_simulation(config, "audit", cluster)
     return Subject(simulation.federation, path.stem)
 
 
-def _of_run(folder: Path) -> Subject:
+def _of_run(folder: Path, cluster: str | None) -> Subject:
     run = RunFolder(folder)
     about, made = run.about, run.plan()
     if (folder / CONFIG).is_file():
         try:
-            return Subject(Simulation(load_config(folder / CONFIG), made).federation, folder.name, folder)
+            simulation = Simulation(load_config(folder / CONFIG), made, cluster=cluster)
+            return Subject(simulation.federation, folder.name, folder)
         except InputError as error:
             return Subject(made, folder.name, folder, f"it cannot be made again: {error}")
     values = read_record(folder).values

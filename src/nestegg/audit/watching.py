@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nestegg.mechanism import BlockSum
 from nestegg.training import Federation, State
-from nestegg.training.workers import Clipping
+from nestegg.training.blocks import Clipping
 
 
 class Watched:

@@ -18,11 +18,11 @@ from nestegg.mechanism import Layout
 from nestegg.mechanism.randomness import Randomness
 from nestegg.report.markup import as_markdown
 from nestegg.training import kernel
+from nestegg.training.blocks import Engine, one_thread
 from nestegg.training.clients import ClientsInMemory
 from nestegg.training.dense import DenseEngine
 from nestegg.training.engines import LoopEngine
 from nestegg.training.local import LocalTraining
-from nestegg.training.workers import Engine, one_thread
 
 _TURNS = 3
 _RATE = 0.05

@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from nestegg.cli.options import Where
 from nestegg.errors import InputError, VerificationError
 from nestegg.extras import RUNS, needs
 
@@ -36,10 +37,11 @@ def audit(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Folder of audit.json and audit.html; of a run, its own.")
     ] = None,
+    cluster: Where = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON and nothing else.")] = False,
 ) -> None:
     """Attack what a plan promises, on the real code, group by group. Exit code 1 if it is refuted."""
-    needs("nestegg audit", *RUNS)
+    needs("nestegg audit", *RUNS, *([] if cluster is None else ["cluster"]))
     from nestegg.audit import Clock, write_audit  # torch is slow to import; other commands do without it
     from nestegg.audit import audit as attacked
     from nestegg.audit.subjects import subject_of
@@ -50,7 +52,7 @@ def audit(
     clock = Clock(usual if seconds is None else seconds)
     if out is not None and out.exists() and not out.is_dir():  # said now, not after a minute
         raise InputError(f"--out {out} must be a folder; it is a file.")
-    known = subject_of(subject)
+    known = subject_of(subject, cluster)
     clock = Clock(clock.seconds)  # loading data takes no time from the attacks
     with _stoppable(clock), _progress(as_json) as tell:
         found = attacked(known.what, groups=groups or (), clock=clock, folder=known.folder, tell=tell)

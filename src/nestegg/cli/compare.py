@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from nestegg.checks import whole
+from nestegg.cli.options import Where
 from nestegg.cli.progress import RunProgress, watching_index
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
@@ -31,10 +32,11 @@ def compare(
     jobs: Annotated[
         int | None, typer.Option(help="Runs at a time; by default one for each core, with a ledger one.")
     ] = None,
+    cluster: Where = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the accuracies as JSON and nothing else.")] = False,
 ) -> None:
     """Run several methods on the same partition and the same initial model, and print one table."""
-    needs("nestegg compare", *RUNS)
+    needs("nestegg compare", *RUNS, *([] if cluster is None else ["cluster"]))
     from nestegg.cli.tables import final_table
     from nestegg.configuration.config import load_config
     from nestegg.report.comparison import HEADS, write_comparison
@@ -53,7 +55,11 @@ def compare(
     with Console(stderr=True, quiet=as_json).status("Planning …") as status, watching_index(status.update):
         comparison = Comparison(config, names, seeds, folder)
     with RunProgress(len(names) * seeds, quiet=as_json) as progress:
-        results = comparison.run(jobs, lambda name, seed, final: progress.one_more(f"{name}, seed {seed}", final))
+        results = comparison.run(
+            jobs,
+            lambda name, seed, final: progress.one_more(f"{name}, seed {seed}", final),
+            cluster=cluster,
+        )
     written = write_comparison(folder, results)
     if as_json:
         print(json.dumps({name: final.tolist() for name, final in results.finals().items()}))

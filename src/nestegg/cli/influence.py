@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from nestegg.checks import whole
+from nestegg.cli.options import Where
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 
@@ -25,9 +26,10 @@ def influence(
     jobs: Annotated[
         int | None, typer.Option(help="Measurements at a time; one for each core where it takes long.")
     ] = None,
+    cluster: Where = None,
 ) -> None:
     """Measure the memory of a training: it is run on public data, and noise is added to one round or another."""
-    needs("nestegg influence", *RUNS)
+    needs("nestegg influence", *RUNS, *([] if cluster is None else ["cluster"]))
     from nestegg.configuration.config import load_config
     from nestegg.report.influence_chart import write_influence_chart
     from nestegg.runs.influence import Processes, PublicTraining  # torch is slow to import; other commands do without
@@ -46,7 +48,7 @@ def influence(
             draws=draws,
             keep=part,
             tell=lambda done, all_: status.update(f"Adding noise to one round, {done} of {all_} …"),
-            work=Processes(training, jobs),
+            work=Processes(training, jobs, cluster),
         )
     found.save(out, dataset=public, rounds=federation.plan.rounds)
     part.unlink(missing_ok=True)

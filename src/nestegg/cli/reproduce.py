@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from nestegg.checks import one_of, whole
+from nestegg.cli.options import Where
 from nestegg.cli.progress import CellProgress
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
@@ -42,11 +43,12 @@ def reproduce(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of tables, charts and the page.")] = Path(
         "reproduction"
     ),
+    cluster: Where = None,
     redraw: Annotated[bool, typer.Option("--redraw", help="Train nothing: draw what finished cells give.")] = False,
     show_list: Annotated[bool, typer.Option("--list", help="List the tables and figures, and stop.")] = False,
 ) -> None:
     """Run the paper's evaluation, cell by cell; what is finished is not run again."""
-    needs("nestegg reproduce", *RUNS)
+    needs("nestegg reproduce", *RUNS, *([] if cluster is None else ["cluster"]))
     from nestegg.configuration.config import changed
     from nestegg.experiments.cells import Store
     from nestegg.experiments.pages import write_outcomes
@@ -71,7 +73,7 @@ def reproduce(
     make_folder("--out", out)
     if not redraw:
         with CellProgress(len(configs), store.count(configs)) as progress:
-            run_cells(configs, store, jobs, progress.show)
+            run_cells(configs, store, jobs, progress.show, cluster)
     outcomes = wanted.outcomes()
     page = write_outcomes(out, outcomes)
     for outcome in outcomes:

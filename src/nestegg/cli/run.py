@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from nestegg.cli.options import Where
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
 
@@ -23,10 +24,11 @@ def run(
     charts: Annotated[
         bool, typer.Option("--charts", help="Write the page's charts as PNG and SVG files, too.")
     ] = False,
+    cluster: Where = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run's summary as JSON and nothing else.")] = False,
 ) -> None:
     """Train a model by a plan: sample, train, clip, add noise, sum, round by round. Writes a folder with everything."""
-    needs("nestegg run", *RUNS)
+    needs("nestegg run", *RUNS, *([] if cluster is None else ["cluster"]))
     if resume is not None and config_file is None and not charts:
         from nestegg.configuration.finished import finished_summary
 
@@ -46,12 +48,12 @@ def run(
         raise InputError("give either CONFIG.toml or --resume DIR.")
     if resume is not None:
         with RoundProgress(as_json, rounds_left(resume)) as progress:
-            folder, summary = resume, resume_run(resume, callbacks=[progress], charts=charts)
+            folder, summary = resume, resume_run(resume, callbacks=[progress], charts=charts, cluster=cluster)
     elif config_file is not None:
         config = load_config(config_file)
         folder = out or Path(f"{config_file.stem}-run")
         with RoundProgress(as_json, config.training.rounds) as progress:
-            summary = start_run(config, folder, callbacks=[progress], charts=charts)
+            summary = start_run(config, folder, callbacks=[progress], charts=charts, cluster=cluster)
     # How long a run took tells about its secret cohorts, unless it is a simulation that tells all.
     took = f", {RunFolder(folder).private().seconds:.1f} s" if summary["reproducible"] and not as_json else ""
     _show(summary, folder, took, as_json=as_json)

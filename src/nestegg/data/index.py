@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nestegg.data.names import Names
-from nestegg.data.tables import ClientDigests, FileRows, TableSource, raw
+from nestegg.data.tables import FACTS, ClientDigests, FileRows, TableSource, raw
 from nestegg.errors import InputError
 from nestegg.files import note_made, sync_folder
 
 _KIND = "nestegg's index of a table of clients"
-_FACTS, _DIGESTS = "index.json", "digests.npy"
+_DIGESTS = "digests.npy"
 _RUN_BYTES, _RUNS = 2**27, 200  # memory for the sort of a run of samples, unless there were more open files than these
 
 Batches = Iterable[tuple[NDArray[Any], NDArray[Any]]]
@@ -34,14 +34,14 @@ Batches = Iterable[tuple[NDArray[Any], NDArray[Any]]]
 def open_index(folder: Path, facts: dict[str, Any]) -> TableSource | None:
     """Open the index in a folder, if there is a whole one of which these facts are true."""
     try:
-        content = (folder / _FACTS).read_text(encoding="utf-8")
+        content = (folder / FACTS).read_text(encoding="utf-8")
         noted = json.loads(content)
         inputs, targets = (FileRows(folder / f"{part}.npy", noted[part]) for part in ("inputs", "targets"))
         ends, text, name_ends = (np.load(folder / f"{part}.npy") for part in ("ends", "names", "name-ends"))
         is_whole = (
             inputs.rows == targets.rows == ends[-1] and len(ends) == len(name_ends) and text.size == name_ends[-1]
         )
-        is_same = content == (folder / _FACTS).read_text(encoding="utf-8")  # it was not replaced in the meantime
+        is_same = content == (folder / FACTS).read_text(encoding="utf-8")  # it was not replaced in the meantime
         if not (is_whole and is_same and all(noted[name] == value for name, value in facts.items())):
             return None
         digests = np.load(folder / _DIGESTS) if (folder / _DIGESTS).exists() else None  # older ones have none
@@ -113,7 +113,7 @@ def write_index(
         with _RowsWriter(folder / name, array.shape, array.dtype) as writer:
             writer.write(array)
             writer.finish()
-    with (folder / _FACTS).open("x", encoding="utf-8") as file:
+    with (folder / FACTS).open("x", encoding="utf-8") as file:
         json.dump({"kind": _KIND, **facts, "are_numbers": names.are_numbers, **digests}, file)
         file.flush()
         os.fsync(file.fileno())
@@ -173,6 +173,6 @@ class _RowsWriter:
 def _is_index(folder: Path) -> bool:
     """Whether there is an index, whole or not, or nothing: no file of somebody else's is ever removed."""
     try:
-        return not any(folder.iterdir()) or json.loads((folder / _FACTS).read_text(encoding="utf-8"))["kind"] == _KIND
+        return not any(folder.iterdir()) or json.loads((folder / FACTS).read_text(encoding="utf-8"))["kind"] == _KIND
     except (OSError, ValueError, LookupError, TypeError):
         return False

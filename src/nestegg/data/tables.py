@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +18,9 @@ from torch import Tensor
 
 from nestegg.data.names import Names
 from nestegg.data.reading import announce_runs, read_runs
+from nestegg.errors import InputError
+
+FACTS = "index.json"  # what an index says of its files
 
 Positions = NDArray[np.int64]
 
@@ -59,13 +64,11 @@ class FileRows:
     """Rows in a .npy file that is not mapped into memory, so that what was read once takes none.
 
     Reads are by offset: threads and forked processes share one open file. It stays readable when it is deleted.
+    Another machine, to which it is sent by its place, opens its own file there.
     """
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an open index cannot be sent to another process; open it there.")
-
     def __init__(self, path: Path, digest: str) -> None:
-        self.digest = digest
+        self.digest, self._path = digest, path.absolute()
         mapped = np.load(path, mmap_mode="r")  # which also checks that the file is as long as it says
         self.rows, self._shape, self._dtype, self._begin = len(mapped), mapped.shape[1:], mapped.dtype, mapped.offset
         self._file, self._is_cached = os.open(path, os.O_RDONLY), True
@@ -81,11 +84,29 @@ class FileRows:
         self._is_cached = read_runs(self._file, self._begin + width * starts, width * sizes, target)
         return rows
 
+    def __reduce__(self) -> tuple[Callable[[Path, str], FileRows], tuple[Path, str]]:
+        return reopened, (self._path, self.digest)
+
     def announce(self, starts: Positions, sizes: Positions) -> None:
         """Have the system read rows ahead, unless the last ones were in its memory and these probably are, too."""
         if not self._is_cached:
             width = self._dtype.itemsize * math.prod(self._shape)
             announce_runs(self._file, self._begin + width * starts, width * sizes)
+
+
+def reopened(path: Path, digest: str) -> FileRows:
+    """Open rows at the same place of another machine, if the index there says that they are the same.
+
+    Raises:
+        InputError: they are not there, or others.
+    """
+    try:
+        noted = json.loads((path.parent / FACTS).read_text(encoding="utf-8"))[path.stem]
+        if noted == digest:
+            return FileRows(path, digest)
+    except (OSError, ValueError, LookupError, TypeError):
+        raise InputError(f"the index {path.parent} is not there, or damaged.") from None
+    raise InputError(f"the index {path.parent} is of other data.")
 
 
 class TableSource:

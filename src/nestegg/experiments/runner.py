@@ -14,8 +14,8 @@ from nestegg.runs.processes import as_done
 OnCell = Callable[[Config, Cell], None]
 
 
-def run_cells(configs: Sequence[Config], store: Store, jobs: int, on_cell: OnCell) -> None:
-    """Train what the store does not have yet.
+def run_cells(configs: Sequence[Config], store: Store, jobs: int, on_cell: OnCell, cluster: str | None = None) -> None:
+    """Train what the store does not have yet, in processes here or on a cluster.
 
     Raises:
         StoppedError: it was interrupted, or a process died; what is done is kept.
@@ -28,8 +28,9 @@ def run_cells(configs: Sequence[Config], store: Store, jobs: int, on_cell: OnCel
     try:
         jobs = min(jobs, len(missing))
         # Each of several processes has one core.
-        given = [changed(config, "training", workers=1) for config in missing] if jobs > 1 else missing
-        for number, cell in as_done(measure, given, jobs):
+        is_shared = jobs > 1 or cluster is not None
+        given = [changed(config, "training", workers=1) for config in missing] if is_shared else missing
+        for number, cell in as_done(measure, given, jobs, cluster):
             store.put(cell)
             on_cell(missing[number], cell)
     except KeyboardInterrupt:

@@ -78,26 +78,38 @@ def run(
 
 @nothing_left()
 def start_run(
-    config: Config, folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False
+    config: Config,
+    folder: Path,
+    *,
+    callbacks: Sequence[Callback] = (),
+    charts: bool = False,
+    cluster: str | None = None,
 ) -> dict[str, Any]:
     """Train by a configuration and write a run folder, which must not exist yet; returns its summary.
 
-    The charts are in the run's page; they are also PNG and SVG files if asked for.
+    The charts are in the run's page; they are also PNG and SVG files if asked for. Where clients train, here or on a
+    cluster, is no part of the run: it may go on elsewhere.
     """
     check_config(config)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or resume it with --resume.")
-    simulation, described = new_simulation(config, new_run_name(folder))
+    simulation, described = new_simulation(config, new_run_name(folder), cluster)
     return _begun(simulation.task(described), folder, callbacks, charts=charts)
 
 
 @nothing_left()
-def resume_run(folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False) -> dict[str, Any]:
+def resume_run(
+    folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False, cluster: str | None = None
+) -> dict[str, Any]:
     """Go on where a run stopped; of a run that is complete, draw the charts if asked for, and return the summary."""
     if (folder / RUN).is_file():
         go_on = RunFolder(folder).about.go_on.format(folder=folder)
         raise InputError(f"{folder} is a run from Python; it goes on there, with the same federation: {go_on}")
-    return _gone_on(folder, lambda run, payment: _task_of(folder, run, payment), callbacks, charts=charts)
+
+    def task(run: Description, payment: Payment) -> Task:
+        return resumed_simulation(load_config(folder / CONFIG), payment.plan, payment, cluster).task(run)
+
+    return _gone_on(folder, task, callbacks, charts=charts)
 
 
 def replan_run(folder: Path) -> Plan:
@@ -124,10 +136,6 @@ def rounds_left(folder: Path) -> int:
     run = RunFolder(folder)
     _ = run.about  # whether it is one
     return max(run.plan().rounds - len(run.lines()), 0)
-
-
-def _task_of(folder: Path, run: Description, payment: Payment) -> Task:
-    return resumed_simulation(load_config(folder / CONFIG), payment.plan, payment).task(run)
 
 
 def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: bool) -> dict[str, Any]:

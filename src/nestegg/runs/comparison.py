@@ -23,11 +23,12 @@ from nestegg.files import nothing_left
 from nestegg.planning import COMPARED, Plan, known_method
 from nestegg.report.comparison import Results, write_comparison
 from nestegg.runs import RunFolder, resume_run, run, start_run
+from nestegg.runs.carrying import errand, put_folder, run_errand
 from nestegg.runs.configured import new_simulation, resolved
 from nestegg.runs.payment import check_ledger
 from nestegg.runs.processes import as_done
 from nestegg.training import Federation
-from nestegg.training.workers import one_thread
+from nestegg.training.blocks import one_thread
 
 _NAME = re.compile(r"[\w.:+ -]+")  # of a method, which names a folder
 OnRun = Callable[[str, int, str], None]
@@ -127,7 +128,7 @@ class Comparison(Grid):
         for name in methods:
             self._check(name)
 
-    def run(self, jobs: int, on_run: OnRun = lambda *_: None) -> Results:
+    def run(self, jobs: int, on_run: OnRun = lambda *_: None, *, cluster: str | None = None) -> Results:
         """Take runs that are complete as they are, go on with those that stopped, and start those that are missing.
 
         No bit of a result depends on how many processes there are, or on interruptions.
@@ -135,6 +136,7 @@ class Comparison(Grid):
         Args:
             jobs: runs at a time, each in a process of its own.
             on_run: gets the method, the seed and what was measured at the end of every run.
+            cluster: on whose nodes runs are trained instead, as in `Performance`; their folders come back.
 
         Raises:
             StoppedError: it was interrupted, or a run stopped; what is done is kept.
@@ -147,11 +149,11 @@ class Comparison(Grid):
                 on_run(name, seed, _final(self.place(name, seed)))
         jobs = min(jobs, len(missing))
         todo = [(variant(self.config, name, seed), self.place(name, seed)) for name, seed in missing]
-        if jobs > 1:  # each of several processes has one core
+        if jobs > 1 or cluster is not None:  # each of several processes has one core
             todo = [(changed(config, "training", workers=1), place) for config, place in todo]
         with _stopping("the same command with --resume goes on"):
-            for number, final in as_done(_finished, todo, jobs):
-                on_run(*missing[number], final)
+            for number in _finished_there(todo, cluster) if cluster is not None else _finished_here(todo, jobs):
+                on_run(*missing[number], _final(todo[number][1]))
         return self.results(dataset_of(self.config))
 
     def _check(self, name: str) -> None:
@@ -214,15 +216,25 @@ def _check_origin(run: RunFolder, config: Config, plan: Plan) -> None:
         raise InputError(f"{run.path} is a run of another configuration or plan; give another folder.")
 
 
-def _finished(what: tuple[Config, Path]) -> str:
-    """Bring a run to its end, and return what was measured then."""
+def _finished_here(todo: Sequence[tuple[Config, Path]], jobs: int) -> Iterator[int]:
+    """Bring runs to their ends, and yield their places."""
+    return (place for place, _ in as_done(_finish, todo, jobs))
+
+
+def _finished_there(todo: Sequence[tuple[Config, Path]], cluster: str) -> Iterator[int]:
+    """The same on a cluster."""
+    for place, content in as_done(run_errand, [errand(*one) for one in todo], 1, cluster):
+        put_folder(content, todo[place][1])
+        yield place
+
+
+def _finish(what: tuple[Config, Path]) -> None:
     config, folder = what
     with one_thread():  # so that bits do not depend on the threads that a process has
         if folder.exists():
             resume_run(folder)
         else:
             start_run(config, folder)
-    return _final(folder)
 
 
 @contextmanager

@@ -48,6 +48,7 @@ class Simulation:
         plan: by which it trains.
         data: what it trains on, where that is loaded already.
         members: who is in it, by place, where clients bring their own data; by default those of whom there is data.
+        cluster: on whose nodes clients train, as in `Performance`.
 
     Attributes:
         data: what is divided among clients, or clients who bring their own.
@@ -61,6 +62,7 @@ class Simulation:
         plan: Plan,
         data: Dataset | OwnClients | None = None,
         members: Sequence[str] | None = None,
+        cluster: str | None = None,
     ) -> None:
         whole("training.seed", config.training.seed, 0, 2**63 - 1)
         self.config, self.data = config, load_data(config) if data is None else data
@@ -75,7 +77,7 @@ class Simulation:
             if self.data.are_whole and not is_named(config.model.name or ""):  # our networks take no tokens
                 clients, test = Floats(clients), test and (test[0].float(), test[1])
             plan = with_members(plan, members or make_participants(config, clients.names).clients)
-        self.federation = _federation(config, plan, self.data, clients, test)
+        self.federation = _federation(config, plan, self.data, clients, test, cluster)
 
     @property
     def dataset(self) -> Dataset:
@@ -103,7 +105,7 @@ class Simulation:
         return Origin(lambda: [*tensors, self.federation.start().model])
 
 
-def new_simulation(config: Config, run: str) -> tuple[Simulation, Description]:
+def new_simulation(config: Config, run: str, cluster: str | None = None) -> tuple[Simulation, Description]:
     """Plan by a configuration, and return what trains by it and what describes it, under a name in the ledger."""
     data = load_data(config)
     if isinstance(data, OwnClients):
@@ -111,16 +113,16 @@ def new_simulation(config: Config, run: str) -> tuple[Simulation, Description]:
     roster = make_participants(config, data.source.names if isinstance(data, OwnClients) else ())
     plan = make_plan(config, roster.groups)
     config = changed(resolved(config, plan), "ledger", run=run)
-    return Simulation(config, plan, data), of_config(config, lambda: (roster.clients, roster.budgets))
+    return Simulation(config, plan, data, cluster=cluster), of_config(config, lambda: (roster.clients, roster.budgets))
 
 
-def resumed_simulation(config: Config, plan: Plan, payment: Payment) -> Simulation:
+def resumed_simulation(config: Config, plan: Plan, payment: Payment, cluster: str | None = None) -> Simulation:
     """Return what trains by a plan in force; of those who have withdrawn no data is needed."""
     data, gone = load_data(config), payment.gone()
     if not gone or isinstance(data, Dataset):
-        return Simulation(config, plan, data)
+        return Simulation(config, plan, data, cluster=cluster)
     own = replace(data, source=without(data.source, list(gone.values())))
-    return Simulation(config, plan, own, payment.members())
+    return Simulation(config, plan, own, payment.members(), cluster)
 
 
 def public_federation(config: Config, public: str, data: Path | None = None) -> Federation:
@@ -163,7 +165,9 @@ def resolved(config: Config, plan: Plan) -> Config:
     return changed(config, "model", name=config.model.name or NETWORKS.get(dataset, "mlp"))
 
 
-def _federation(config: Config, plan: Plan, data: Dataset | OwnClients, clients: Any, test: Any) -> Federation:
+def _federation(
+    config: Config, plan: Plan, data: Dataset | OwnClients, clients: Any, test: Any, cluster: str | None
+) -> Federation:
     training, privacy = config.training, config.privacy
     name = config.model.name or NETWORKS.get(config.federation.dataset, "mlp")
     return Federation(
@@ -187,7 +191,7 @@ def _federation(config: Config, plan: Plan, data: Dataset | OwnClients, clients:
             SideStatistics.of_table(privacy.side.model_dump()),
         ),
         test=test,
-        performance=Performance(training.engine, training.workers, training.device, training.precision),
+        performance=Performance(training.engine, training.workers, training.device, training.precision, cluster),
     )
 
 

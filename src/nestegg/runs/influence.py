@@ -16,9 +16,9 @@ from nestegg.errors import StoppedError
 from nestegg.runs.configured import public_federation
 from nestegg.runs.processes import as_done
 from nestegg.training import Federation, State, cores
+from nestegg.training.blocks import one_thread
 from nestegg.training.influence import Probe, one_by_one, rise
 from nestegg.training.kept import Place
-from nestegg.training.workers import one_thread
 
 _LONG = 20.0  # seconds from which on processes are worth their start
 
@@ -59,26 +59,28 @@ class Processes:
     Attributes:
         training: that is measured.
         jobs: processes; by default one for each core, where it takes long enough to start them.
+        cluster: where to measure instead, as in `Performance`.
     """
 
     training: PublicTraining
     jobs: int | None = None
+    cluster: str | None = None
 
     def __call__(self, probe: Probe, places: Sequence[Place]) -> Iterator[tuple[Place, float]]:
         """Yield what was measured, as it comes."""
         jobs, rest = self.jobs, places
-        if jobs is None:
+        if jobs is None and self.cluster is None:
             started = perf_counter()
             yield from one_by_one(probe, places[:1])
             rest = places[1:]
             takes_long = (perf_counter() - started) * len(rest) > _LONG
             jobs = cores() if takes_long and probe.federation.performance.device == "cpu" else 1
-        if min(jobs, len(rest)) < 2:
+        if jobs is not None and min(jobs, len(rest)) < 2 and self.cluster is None:
             yield from one_by_one(probe, rest)
             return
         training = replace(self.training, workers=1)
         try:
-            for i, value in as_done(_rise, [(training, *probe.at(place)) for place in rest], jobs):
+            for i, value in as_done(_rise, [(training, *probe.at(place)) for place in rest], jobs or 1, self.cluster):
                 yield rest[i], value
         except BrokenProcessPool:
             raise StoppedError("It was interrupted, or one of its processes died. The same command goes on.") from None

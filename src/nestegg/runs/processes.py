@@ -20,17 +20,25 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def as_done(work: Callable[[Item], Result], items: Sequence[Item], jobs: int) -> Iterator[tuple[int, Result]]:
+def as_done(
+    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, cluster: str | None = None
+) -> Iterator[tuple[int, Result]]:
     """Yield the place of each item and what the work gave for it, as soon as it is done.
 
     Args:
         work: a function of a module, which another process can import.
         items: what it is called with, each for itself.
         jobs: processes at a time; 1 is this one.
+        cluster: where the work is done instead, as much at a time as there are processors.
 
     Raises:
         BrokenProcessPool: one of the processes died.
     """
+    if cluster is not None:
+        from nestegg.runs.cluster_tasks import as_done_there
+
+        yield from as_done_there(work, items, cluster)
+        return
     if jobs == 1 or len(items) < 2:
         for place, item in enumerate(items):
             yield place, work(item)

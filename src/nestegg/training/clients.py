@@ -62,6 +62,9 @@ class Clients(Protocol):
     def expect(self, labels: int | None) -> None:
         """Refuse targets that are no labels below this number, unless it is None: of everybody now, or when loaded."""
 
+    def move(self, device: str) -> None:
+        """Have everybody's data on another device from now on."""
+
     def fingerprint(self) -> Iterable[Tensor | bytes]:
         """Return what changes when anybody's data does; a secret."""
 
@@ -89,7 +92,7 @@ class ClientsInMemory:
             if len(pair[1]) and kinds != [(part.dtype, part.shape[1:]) for part in full]:
                 raise InputError(f"client {number} has data of another shape or type than others.")
         # Of clients without data one sample of zeros stands in the place, which is never trained on.
-        self.pairs = [(x, y) if i in self.empty else (p.to(device), q.to(device)) for i, (p, q) in enumerate(pairs)]
+        self.pairs = [(x, y) if i in self.empty else moved(pair, device) for i, pair in enumerate(pairs)]
         self.sizes: Integers | None = np.array([len(y) for _, y in self.pairs])
 
     def __len__(self) -> int:
@@ -117,6 +120,11 @@ class ClientsInMemory:
                 f"the model's outputs stand for {labels} labels, so a label must be one whole number from 0 to "
                 f"{labels - 1}; some clients have others."
             )
+
+    def move(self, device: str) -> None:
+        """Have everybody's data on another device from now on."""
+        self.zeros = moved(self.zeros, device)
+        self.pairs = [moved(pair, device) for pair in self.pairs]
 
     def fingerprint(self) -> Iterable[Tensor | bytes]:
         """Return everybody's data."""
@@ -188,6 +196,15 @@ class LazyClients:
         """Have clients with targets that are no labels below this number count as zero."""
         self._labels = labels
 
+    def move(self, device: str) -> None:
+        """Have data that is loaded from now on on another device."""
+        self.device, self.zeros = device, moved(self.zeros, device)
+        self._kept, self._bytes = OrderedDict(), 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out what was loaded: another process loads for itself."""
+        return {**self.__dict__, "_kept": OrderedDict(), "_bytes": 0}
+
     def fingerprint(self) -> Iterable[Tensor | bytes]:
         """Return what the source says of its data, and who is who in it."""
         try:
@@ -224,7 +241,7 @@ class LazyClients:
                 raise InputError("a client has data of another shape or type than others.")
         if self._labels is not None and not are_labels(pair[1], self._labels):
             raise InputError("a client has labels that the model has no outputs for.")
-        return pair[0].to(self.device), pair[1].to(self.device)
+        return moved(pair, self.device)
 
     def _keep(self, client: int, pair: Samples) -> None:
         self._kept[client] = pair
@@ -249,6 +266,11 @@ class LazyClients:
         ((inputs, targets), _), *_ = found.most_common(1)
         x, y = (torch.zeros((2, *shape), dtype=dtype, device=self.device) for dtype, shape in (inputs, targets))
         return x, y
+
+
+def moved(pair: Samples, device: str) -> Samples:
+    """Return inputs and targets on a device."""
+    return pair[0].to(device), pair[1].to(device)
 
 
 def keys_of(names: Sequence[str]) -> Integers:

@@ -16,6 +16,7 @@ from nestegg.errors import InputError
 from nestegg.mechanism import Layout
 from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.training import kernel
+from nestegg.training.blocks import Engine
 from nestegg.training.clients import Clients
 from nestegg.training.dense import DenseEngine, is_dense, is_hooked
 from nestegg.training.evaluation import channels_last, convolves
@@ -23,7 +24,6 @@ from nestegg.training.local import LocalTraining, batches
 from nestegg.training.losses import is_entropy, loss_for
 from nestegg.training.performance import Performance
 from nestegg.training.seeding import seeded, torch_seeded
-from nestegg.training.workers import Engine
 
 # Parameters up to which the kernel was faster than torch for batches of any usual size: what a client trains is then in
 # the caches of a core.
@@ -146,15 +146,22 @@ class LoopEngine:
 
 
 def make_engine(
-    performance: Performance, model: nn.Module, clients: Clients, training: LocalTraining, randomness: Randomness
+    performance: Performance,
+    model: nn.Module,
+    clients: Clients,
+    training: LocalTraining,
+    randomness: Randomness,
+    instruction_set: str | None = None,
 ) -> tuple[Engine, str]:
     """Return the engine that is asked for, and why it was taken; `auto` takes the dense one wherever it can.
+
+    The kernel's instruction set is the one given, as `kernel.chosen` takes it.
 
     Whichever it is, what a client contributes depends on that client and the model alone, to the bit. On devices other
     than CPUs, deterministic algorithms of torch are to see to that; nobody has tested it there, and the reason says so.
     """
     name, device = performance.engine, performance.device
-    compiled = kernel.load()
+    compiled = kernel.load(instruction_set)
     obstacles = {
         "the model is more than linear layers with rectifiers, or with hyperbolic tangents, between them": not is_dense(
             model, clients.zeros[0].shape[1:]

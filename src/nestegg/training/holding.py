@@ -64,6 +64,11 @@ class HoldingBack:
         """Refuse targets that are no labels below this number."""
         self._clients.expect(labels)
 
+    def move(self, device: str) -> None:
+        """Have everybody's data on another device from now on."""
+        self._clients.move(device)
+        self.zeros = self._clients.zeros
+
     def fingerprint(self) -> Iterable[Tensor | bytes]:
         """Return what changes when anybody's data does; a secret."""
         return self._clients.fingerprint()

@@ -19,11 +19,11 @@ from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.planning.curves import Pace
 from nestegg.planning.influence import FORMAT, fitted_memory
+from nestegg.training.blocks import one_thread
 from nestegg.training.kept import Kept, Place
 from nestegg.training.loop import Federation
 from nestegg.training.reports import State
 from nestegg.training.values import values_of
-from nestegg.training.workers import one_thread
 
 LEAST = 0.1  # w_t of a round that hardly matters
 _RISE = 0.05  # of the loss, at least, by noise in the last round: enough to be seen, little enough to be quadratic

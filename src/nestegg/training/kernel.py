@@ -68,9 +68,9 @@ class Steps(NamedTuple):
     momentum: float
 
 
-def load() -> Kernel | None:
+def load(asked: str | None = None) -> Kernel | None:
     """Return the kernel in the instruction set that `chosen` names."""
-    name = chosen()
+    name = chosen(asked)
     return next((one for one in kernels() if one.instruction_set == name), None)
 
 
@@ -80,9 +80,12 @@ def kernels() -> list[Kernel]:
     return [] if library is None else [Kernel(library, name) for name in instruction_sets()]
 
 
-def chosen() -> str | None:
-    """Return the instruction set to use: the widest of the processor, or what `NESTEGG_KERNEL` says."""
-    available, asked = instruction_sets(), os.environ.get(VARIABLE, "")
+def chosen(asked: str | None = None) -> str | None:
+    """Return the instruction set to use: what is asked for, or what `NESTEGG_KERNEL` says, or the processor's widest.
+
+    Asked for may be "none": then there is none.
+    """
+    available, asked = instruction_sets(), asked or os.environ.get(VARIABLE, "")
     if asked == "none":
         return None
     if asked and asked not in available:

@@ -20,8 +20,11 @@ from nestegg.mechanism import MAX_COHORT, Lattice, Layout, share_std
 from nestegg.mechanism.randomness import Purpose
 from nestegg.mechanism.side import Estimate, estimates, lengths_of, rest_of_norm
 from nestegg.planning import Plan, check_promises
+from nestegg.training.blocks import Clipping, Crew
 from nestegg.training.callbacks import Callback, checked_callbacks, told
-from nestegg.training.engines import make_engine, pooled_first
+from nestegg.training.cluster import Cluster, cluster_at
+from nestegg.training.cluster_workers import ClusterWorkers
+from nestegg.training.engines import pooled_first
 from nestegg.training.evaluation import Evaluation, Measures
 from nestegg.training.holding import HoldingBack
 from nestegg.training.local import LocalTraining
@@ -30,9 +33,10 @@ from nestegg.training.members import members
 from nestegg.training.performance import Performance, cores
 from nestegg.training.reports import RoundReport, State
 from nestegg.training.samples import check_fit
-from nestegg.training.side import BELOW, Witness
+from nestegg.training.sending import Outfit
+from nestegg.training.side import BELOW
 from nestegg.training.waiting import Waiting
-from nestegg.training.workers import Clipping, Workers
+from nestegg.training.workers import Workers
 
 
 class Federation:
@@ -76,15 +80,15 @@ class Federation:
         check_promises(plan)
         self.plan, self.local, self.mechanics = plan, local or LocalTraining(), mechanics or Mechanics()
         self.test, self.performance = Evaluation.of(test), performance or Performance()
-        self.performance.check()
+        here = self.performance.here()  # where this process computes, if not where clients train
+        here.check()
         self.mechanics.check(plan)
         self.randomness, self.rates = self.mechanics.randomness, self.local.rates(plan.rounds)
-        self.names, self.clients = members(plan, clients, self.performance.device)
+        self.names, self.clients = members(plan, clients, here.device)
         self.side = self.mechanics.said(plan)
-        held = None
         if (side := self.mechanics.side).curve_share:  # also without noise: methods train on the same samples
-            self.clients = held = HoldingBack(self.clients, side.held_back, self.randomness)
-        self.model = copy.deepcopy(model).to(self.performance.device)
+            self.clients = HoldingBack(self.clients, side.held_back, self.randomness)
+        self.model = copy.deepcopy(model).to(here.device)
         self.layout = Layout.of(self.model)
         if not self.layout.size:
             raise InputError("model has no trainable parameters.")
@@ -92,22 +96,26 @@ class Federation:
         if self.test is not None:
             self.test.check(copy.deepcopy(self.model), self.local.loss)
         self._check_lattices()
-        self.engine, self.why = make_engine(self.performance, self.model, self.clients, self.local, self.randomness)
-        sizes, share = self.clients.sizes, float(np.mean(plan.mean_sampling_rate))
+        cluster = None if self.performance.cluster is None else cluster_at(self.performance.cluster)
+        held = None if cluster is None else cluster.instruction_set
+        outfit = Outfit(here, self.model, self.clients, self.local, self.randomness, self.side, held)
+        self.engine, self.why = outfit.engine()
+        self.workers = self._crew(outfit, cluster)
+        self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
+
+    def _crew(self, outfit: Outfit, cluster: Cluster | None) -> Crew:
+        """Those who train blocks: on a cluster, or in processes of this machine."""
+        if cluster is not None:
+            return ClusterWorkers(self.engine, replace(outfit, performance=self.performance), cluster)
+        sizes, share = self.clients.sizes, float(np.mean(self.plan.mean_sampling_rate))
         count = self.performance.worker_count(
             self.engine.name,
             self.layout.size,
             samples=math.inf if sizes is None else self.local.epochs * int(sizes.sum()) * share,
             loads=len(self.clients) * share if self.clients.is_lazy else 0.0,
         )
-        waiting = Waiting(cores(), self.performance.most_workers())
-        witness = None
-        if self.side.shares:
-            witness = Witness(self.side, self.model, held, loss=self.local.loss, randomness=self.randomness)
-        self.workers = Workers(
-            self.engine, count, self.layout.size, waiting, witness=witness, further=len(self.side.shares)
-        )
-        self.group = np.repeat(np.arange(len(plan.groups)), [row.group.clients for row in plan.groups])
+        waiting, further = Waiting(cores(), self.performance.most_workers()), len(self.side.shares)
+        return Workers(self.engine, count, self.layout.size, waiting, witness=outfit.witness(), further=further)
 
     def by(self, plan: Plan) -> Federation:
         """Return this federation by another plan for the same groups, such as one made anew for what is left."""

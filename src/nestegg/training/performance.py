@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from multiprocessing import current_process
 
@@ -34,6 +34,9 @@ class Performance:
             where loading clients' data waits. They change no result.
         device: where torch computes: cpu, cuda, mps.
         precision: fp32, or bf16 in the forward pass.
+        cluster: a Ray cluster on whose nodes clients train: local starts one on this machine, auto takes the one that
+            runs here already, host:port is that of its head. Workers are then one for each of its processors, or of its
+            GPUs if the device is one. It changes no result.
 
     >>> Performance(workers=2).engine
     'auto'
@@ -43,12 +46,20 @@ class Performance:
     workers: int | None = None
     device: str = "cpu"
     precision: str = "fp32"
+    cluster: str | None = None
 
     def __post_init__(self) -> None:
         one_of("engine", self.engine, ENGINES)
         one_of("precision", self.precision, PRECISIONS)
-        if self.workers is not None and whole("workers", self.workers, 1, MAX_WORKERS) > 1 and self.device != "cpu":
+        if self.workers is None:
+            return
+        many = whole("workers", self.workers, 1, MAX_WORKERS) > 1
+        if many and self.device != "cpu" and self.cluster is None:
             raise InputError(f"workers = {self.workers} must be 1 where device = {self.device!r}: they are for CPUs.")
+
+    def here(self) -> Performance:
+        """Return how this process computes: on its own processor, where clients train elsewhere."""
+        return self if self.cluster is None else replace(self, device="cpu", cluster=None, workers=None)
 
     def check(self) -> None:
         """Refuse a device or a precision that does not work on this machine."""

@@ -13,7 +13,7 @@ from work import serve
 
 import nestegg
 from nestegg.bench.works import load_federation
-from nestegg.training.workers import Clipping
+from nestegg.training.blocks import Clipping
 
 
 def main(folder: Path, workers: int, precision: str, engine: str) -> None:

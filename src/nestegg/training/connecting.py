@@ -1,0 +1,98 @@
+"""How a Ray cluster is reached: one of this machine's own, one that runs here already, or one at an address."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import socket
+from ipaddress import ip_address
+
+from nestegg.errors import InputError
+from nestegg.extras import needs
+from nestegg.training.performance import cores
+
+_REACH = 5.0  # seconds in which a cluster must answer
+# Nothing is reported to Ray's makers, and nobody is told of settings that are none of ours.
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+# On this machine alone Ray listens to no other machine, and to nobody on this one without a token.
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+
+
+def connect(address: str) -> str:
+    """Connect this process to a cluster, once; return the address of its head.
+
+    Args:
+        address: local starts one on this machine, which ends with the process; auto is the one that runs here already;
+            or host:port of its head.
+
+    Raises:
+        InputError: there is none, it does not answer, or its Ray is another version.
+    """
+    needs("a cluster", "cluster")
+    _set_up(_QUIET)
+    if address == "local":
+        _set_up({**_ALONE, "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    import ray  # after that: it reads some settings while it is imported
+
+    if ray.is_initialized():
+        return _same(address)
+    if address not in ("local", "auto"):
+        if not re.fullmatch(r"[\w.\[\]:-]+:\d{1,5}", address):
+            raise InputError(f"cluster = {address!r} must be 'local', 'auto', or host:port of a Ray cluster's head.")
+        if (why := obstacle(address)) is not None:
+            raise InputError(f"cluster = {address!r} does not answer, tried by TCP for up to {_REACH:g} s: {why}.")
+    own = {"num_cpus": cores(), "include_dashboard": False} if address == "local" else {}
+    try:
+        ray.init(address, logging_level="ERROR", log_to_driver=False, **own)
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        ray.shutdown()
+        raise InputError(f"cluster = {address!r} cannot be used: {_spoken(error)}.") from None
+    found: str = ray.get_runtime_context().gcs_address
+    if address == "local" and not ip_address(found.rpartition(":")[0]).is_loopback:
+        ray.shutdown()
+        raise InputError("cluster = 'local' would listen to other machines: here Ray was imported before nestegg.")
+    return found
+
+
+def obstacle(address: str) -> str | None:
+    """Return why nobody answers at host:port, or None."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
+    except (OSError, OverflowError) as error:
+        return str(getattr(error, "strerror", None) or error).rstrip(".") or "no connection"
+    return None
+
+
+def first_line(error: BaseException) -> str:
+    """Return the line of an error from Ray that says what happened: the last of a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    named = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
+    found = named[-1] if named else (lines or [type(error).__name__])[0]
+    return found.rstrip(".")
+
+
+def _set_up(settings: dict[str, str]) -> None:
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+
+
+def _same(address: str) -> str:
+    """The address of the cluster that this process has already, which must be the one that is asked for."""
+    import ray
+
+    there: str = ray.get_runtime_context().gcs_address
+    if address not in ("local", "auto", there):
+        raise InputError(f"cluster = {address!r} cannot be used: this process is connected to {there} already.")
+    return there
+
+
+def _spoken(error: BaseException) -> str:
+    """What Ray says, in one line: which versions differ, or else the first sentence."""
+    text = " ".join(str(error).split())
+    versions = re.findall(r"Ray: (\S+) Python: (\S+)", text)
+    if "Version mismatch" in text and len(versions) == 2:
+        (theirs, their_python), (ours, our_python) = versions
+        return f"it has Ray {theirs} on Python {their_python}, and this machine has Ray {ours} on Python {our_python}"
+    return (re.split(r"(?<=[a-z])\. ", text)[0] or type(error).__name__).rstrip(".")

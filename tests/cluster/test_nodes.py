@@ -1,0 +1,134 @@
+"""Training on real Ray nodes: the same bits, whoever is lost; and what is said where it cannot be done."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nestegg import InputError, Ledger
+from nestegg.training.connecting import connect
+from tests.ray_nodes import RayNodes
+
+pytestmark = pytest.mark.slow
+DRIVER = ("-m", "tests.cluster.driver")
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[RayNodes]:
+    with RayNodes(0, 1, 1) as nodes:
+        yield nodes
+
+
+def test_the_same_bits_on_two_nodes_as_here(nodes: RayNodes, tmp_path: Path) -> None:
+    code, said = nodes.run(*DRIVER, "same", nodes.address, str(tmp_path))
+    assert code == 0, said
+    cases = [line for line in said.splitlines() if line.endswith((" same", " differs"))]
+    assert len(cases) == 7
+    assert not [line for line in cases if line.endswith(" differs")]
+    assert "A Ray cluster is ready" in said
+    assert len(list(tmp_path.glob("node-*"))) == 2  # both have loaded clients
+
+
+def test_a_node_is_killed_within_a_round(nodes: RayNodes, tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    led = nodes.start(*DRIVER, "durable", nodes.address, str(tmp_path))
+    waiting = _first(led, tmp_path, "waiting-*")
+    nodes.kill_node_of(int(waiting.name.partition("-")[2]))
+    (tmp_path / "gate").unlink()
+    out, err = led.communicate(timeout=200)
+    assert led.returncode == 0, out + err
+    _check_as_here(nodes, tmp_path)
+
+
+@pytest.mark.soak
+def test_a_node_that_joins_is_used(nodes: RayNodes, tmp_path: Path) -> None:
+    led = nodes.start(*DRIVER, "joins", nodes.address, str(tmp_path))
+    _first(led, tmp_path, "began")
+    nodes.add(1)
+    out, err = led.communicate(timeout=200)
+    assert led.returncode == 0, out + err
+    assert "joined" in out
+
+
+def test_the_leading_process_is_killed_within_a_round_and_the_run_goes_on(nodes: RayNodes, tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    led = nodes.start(*DRIVER, "durable", nodes.address, str(tmp_path))
+    _first(led, tmp_path, "waiting-*")
+    led.kill()
+    led.communicate()
+    (tmp_path / "gate").unlink()
+    code, said = nodes.run(*DRIVER, "durable", nodes.address, str(tmp_path))
+    assert code == 0, said
+    _check_as_here(nodes, tmp_path)
+
+
+def test_nodes_that_cannot_take_part_are_named(nodes: RayNodes, tmp_path: Path) -> None:
+    fake = tmp_path / "fake" / "nestegg"
+    fake.mkdir(parents=True)
+    (fake / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'nestegg'\")\n")
+    number = nodes.add(1, PYTHONPATH=str(fake.parent))
+    try:
+        code, said = nodes.run(*DRIVER, "refused", nodes.address, str(tmp_path))
+    finally:
+        nodes.kill(number)
+    assert code == 0, said
+    assert "is not used: ModuleNotFoundError: No module named 'nestegg'." in said
+    assert "9 workers ask for a processor each: the cluster has " in said
+    assert "1 workers ask for a GPU each: the cluster has " in said
+    for line in said.splitlines():
+        assert "Traceback" not in line
+
+
+def test_a_cluster_of_another_version_is_refused(nodes: RayNodes) -> None:
+    code = (
+        "import ray; ray.__version__ = '2.1.0'\n"
+        "from nestegg import InputError; from nestegg.training.connecting import connect\n"
+        f"try: connect({nodes.address!r})\n"
+        "except InputError as error: print(error)"
+    )
+    _, said = nodes.run("-c", code)
+    assert "cannot be used: it has Ray 2." in said
+    assert "and this machine has Ray 2.1.0 on Python" in said
+
+
+@pytest.mark.parametrize("address", ["somewhere", "host:", "a b:1", ""])
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match=r"must be 'local', 'auto', or host:port"):
+        connect(address)
+
+
+def test_nobody_at_an_address_is_said() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(InputError, match=rf"cluster = '127.0.0.1:{port}' does not answer, tried by TCP"):
+        connect(f"127.0.0.1:{port}")
+
+
+def _first(led: subprocess.Popen[str], folder: Path, pattern: str) -> Path:
+    """The first file of this name that a process makes."""
+    while not (found := list(folder.glob(pattern))):
+        assert led.poll() is None, "".join(led.communicate())
+        time.sleep(0.05)
+    return found[0]
+
+
+def _check_as_here(nodes: RayNodes, folder: Path) -> None:
+    """A run on the cluster has the bits of one on this machine, and has paid each round once."""
+    here = folder / "here"
+    here.mkdir()
+    code, said = nodes.run(*DRIVER, "durable", "here", str(here))
+    assert code == 0, said
+    models = [(place / "run" / "model.safetensors").read_bytes() for place in (folder, here)]
+    assert models[0] == models[1]
+    spent = []
+    for place in (folder, here):
+        with Ledger(place / "ledger.db") as ledger:
+            ledger.verify()
+            spent.append([(account.example, account.epsilon) for account in ledger.accounts()])
+    assert spent[0] == spent[1]
