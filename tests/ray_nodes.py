@@ -1,4 +1,4 @@
-"""A real Ray cluster of several nodes for tests: each with processes of its own, on free loopback ports, with a token.
+"""A real Ray cluster of several nodes for tests: each with processes of its own, on free loopback ports.
 
 A process of its own holds the nodes, because Ray connects a process to one cluster; it is told what to do by lines.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shutil
 import subprocess
 import sys
@@ -29,8 +28,6 @@ class RayNodes:
         self.folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: sockets' names have at most 107 characters
         settings = {
             "RAY_TMPDIR": str(self.folder),
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # loopback only
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",

@@ -6,12 +6,17 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
+import ray
 
 from nestegg import InputError, Ledger
 from nestegg.training.connecting import connect
+from tests.cluster import driver
+from tests.cluster.commands import everything
 from tests.ray_nodes import RayNodes
 
 pytestmark = pytest.mark.slow
@@ -24,14 +29,27 @@ def nodes() -> Iterator[RayNodes]:
         yield nodes
 
 
-def test_the_same_bits_on_two_nodes_as_here(nodes: RayNodes, tmp_path: Path) -> None:
-    code, said = nodes.run(*DRIVER, "same", nodes.address, str(tmp_path))
-    assert code == 0, said
-    cases = [line for line in said.splitlines() if line.endswith((" same", " differs"))]
-    assert len(cases) == 7
-    assert not [line for line in cases if line.endswith(" differs")]
-    assert "A Ray cluster is ready" in said
+@pytest.fixture
+def address(nodes: RayNodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The cluster's address, for this process, which is not connected afterwards."""
+    # Another test may have imported Ray before, and Ray reads this setting then.
+    monkeypatch.setattr("ray._private.ray_constants.ENABLE_RAY_CLUSTER", False)
+    yield nodes.address
+    ray.shutdown()
+
+
+def test_the_same_bits_on_two_nodes_as_here(address: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = driver.same(address, tmp_path)
+    assert len(found) == 7
+    assert all(found.values()), found
+    assert "A Ray cluster is ready" in caplog.text
     assert len(list(tmp_path.glob("node-*"))) == 2  # both have loaded clients
+
+
+def test_every_command_gives_the_same_on_a_cluster(address: str, tmp_path: Path) -> None:
+    here, there = everything(tmp_path / "here"), everything(tmp_path / "there", "--cluster", address)
+    assert here.keys() == there.keys()
+    assert [name for name in here if here[name] != there[name]] == []
 
 
 def test_a_node_is_killed_within_a_round(nodes: RayNodes, tmp_path: Path) -> None:
@@ -106,8 +124,16 @@ def test_nobody_at_an_address_is_said() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with pytest.raises(InputError, match=rf"cluster = '127.0.0.1:{port}' does not answer, tried by TCP"):
+    with pytest.raises(InputError, match=rf"cluster = '127.0.0.1:{port}' does not answer, tried for up to 5 s: Conn"):
         connect(f"127.0.0.1:{port}")
+
+
+def test_a_service_that_is_not_ray_is_said() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        with pytest.raises(InputError, match="something else than Ray answers there"):
+            connect(f"127.0.0.1:{server.server_port}")
+        server.shutdown()
 
 
 def _first(led: subprocess.Popen[str], folder: Path, pattern: str) -> Path:

@@ -13,6 +13,7 @@ import torch
 from nestegg.errors import InputError, StoppedError
 from nestegg.training.cluster import Cluster, Node, cluster_at
 from nestegg.training.connecting import first_line
+from nestegg.training.seats import clear_seats
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -41,6 +42,7 @@ def as_done_there(
     import ray
 
     cluster = cluster_at(address)
+    clear_seats()
     waiting, lost = list(range(len(items)))[::-1], [0] * len(items)
     running: dict[Any, tuple[int, Node]] = {}
     heard = time.monotonic()

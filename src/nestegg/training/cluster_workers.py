@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
+from logging import getLogger
 from typing import Any
 
 from torch import Tensor
@@ -34,6 +35,7 @@ _START = 15.0  # seconds to wait at first for workers that are not ready, if oth
 _PATIENCE = 60.0  # seconds without any worker after which it is given up
 _SILENCE = 10.0  # seconds without the cluster's head after which a round is given up
 _LIVES = 3  # workers that the same blocks may cost
+_LOG = getLogger("nestegg.cluster")
 _keys = count(1)
 
 Given = Mapping[Any, tuple[Seat, Share]]
@@ -136,7 +138,7 @@ class ClusterWorkers:
         except ray.exceptions.RayTaskError as error:
             why = first_line(error)
         except ray.exceptions.RayError:  # it died meanwhile, perhaps with its node
-            self._all.lose(seat)
+            self._lose(seat)
             return
         seat.prepared[self._key] = None
         if why is not None and seat.node.name not in self._refused:
@@ -152,9 +154,13 @@ class ClusterWorkers:
         except ray.exceptions.RayTaskError as error:
             raise InputError(f"a worker on node {seat.node.name} failed: {first_line(error)}.") from None
         except ray.exceptions.RayError:
-            self._all.lose(seat)
+            self._lose(seat)
             return None
         return BlockSum(as_tensor(total), bits, broken)
+
+    def _lose(self, seat: Seat) -> None:
+        _LOG.warning(f"A worker on node {seat.node.name} was lost; what it was to do is done by others.")
+        self._all.lose(seat)
 
     def _assemble(self) -> None:
         """Wait for the first workers, so that what keeps all of them from training is said before anybody pays."""

@@ -14,9 +14,11 @@ from nestegg.training.performance import cores
 
 _REACH = 5.0  # seconds in which a cluster must answer
 # Nothing is reported to Ray's makers, and nobody is told of settings that are none of ours.
-_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-# On this machine alone Ray listens to no other machine, and to nobody on this one without a token.
-_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token"}
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", "RAY_NUM_REDIS_GET_RETRIES": "1"}
+# By this Ray takes 127.0.0.1 for what it is; otherwise it puts this machine's outward address in its place.
+_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+_HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # how HTTP/2 begins (RFC 9113)
+_SETTINGS = 4  # the kind of frame with which it answers
 
 
 def connect(address: str) -> str:
@@ -32,16 +34,13 @@ def connect(address: str) -> str:
     needs("a cluster", "cluster")
     _set_up(_QUIET)
     if address == "local":
-        _set_up({**_ALONE, "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+        _set_up({**_LOOPBACK, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    elif address != "auto":
+        _check(address)
     import ray  # after that: it reads some settings while it is imported
 
     if ray.is_initialized():
         return _same(address)
-    if address not in ("local", "auto"):
-        if not re.fullmatch(r"[\w.\[\]:-]+:\d{1,5}", address):
-            raise InputError(f"cluster = {address!r} must be 'local', 'auto', or host:port of a Ray cluster's head.")
-        if (why := obstacle(address)) is not None:
-            raise InputError(f"cluster = {address!r} does not answer, tried by TCP for up to {_REACH:g} s: {why}.")
     own = {"num_cpus": cores(), "include_dashboard": False} if address == "local" else {}
     try:
         ray.init(address, logging_level="ERROR", log_to_driver=False, **own)
@@ -56,13 +55,15 @@ def connect(address: str) -> str:
 
 
 def obstacle(address: str) -> str | None:
-    """Return why nobody answers at host:port, or None."""
+    """Return why nobody answers at host:port as gRPC does, or None."""
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _REACH).close()
+        with socket.create_connection((host.strip("[]"), int(port)), _REACH) as connection:
+            connection.sendall(_HELLO)
+            answer = connection.recv(9)
     except (OSError, OverflowError) as error:
         return str(getattr(error, "strerror", None) or error).rstrip(".") or "no connection"
-    return None
+    return None if answer[3:4] == bytes([_SETTINGS]) else "something else than Ray answers there"
 
 
 def first_line(error: BaseException) -> str:
@@ -71,6 +72,27 @@ def first_line(error: BaseException) -> str:
     named = [line for line in lines if re.match(r"[\w.]+(Error|Exception): ", line)]
     found = named[-1] if named else (lines or [type(error).__name__])[0]
     return found.rstrip(".")
+
+
+def _check(address: str) -> None:
+    """Refuse an address that is none, or where no cluster answers; prepare for one that only this machine reaches."""
+    if not re.fullmatch(r"[\w.\[\]:-]+:\d{1,5}", address):
+        raise InputError(f"cluster = {address!r} must be 'local', 'auto', or host:port of a Ray cluster's head.")
+    if (why := obstacle(address)) is not None:
+        raise InputError(f"cluster = {address!r} does not answer, tried for up to {_REACH:g} s: {why}.")
+    host, _, port = address.rpartition(":")
+    if host in ("127.0.0.1", "localhost") and obstacle(f"{_outward()}:{port}") is not None:
+        _set_up(_LOOPBACK)
+
+
+def _outward() -> str:
+    """The address by which this machine would reach others; nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
+        try:
+            asking.connect(("192.0.2.1", 9))  # of those that are nobody's (RFC 5737)
+        except OSError:  # there is no network at all
+            return "127.0.0.1"
+        return str(asking.getsockname()[0])
 
 
 def _set_up(settings: dict[str, str]) -> None:

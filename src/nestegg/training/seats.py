@@ -111,16 +111,22 @@ class Seats:
 
         with suppress(ValueError):  # lost already, with its node
             self._taken.remove(seat)
-        with suppress(Exception):  # it may be gone with all of its cluster
-            ray.kill(seat.actor)
+        if self.cluster.is_connected():  # otherwise Ray would start a new one to ask
+            with suppress(Exception):  # it may be gone with all of its cluster
+                ray.kill(seat.actor)
 
     def forget(self, key: int) -> None:
         """Have all workers let go of a federation."""
-        for seat in self._taken:
+        for seat in self._taken if self.cluster.is_connected() else ():
             if key in seat.prepared:
                 del seat.prepared[key]
                 with suppress(Exception):  # it may be gone
                     seat.actor.forget.remote(key)
+
+    def clear(self) -> None:
+        """End all workers; those that are needed again are started again."""
+        for seat in list(self._taken):
+            self.lose(seat)
 
     def room(self, node: Node) -> int:
         """Return how many workers fit on a node."""
@@ -141,6 +147,12 @@ class Seats:
 
 
 _seats: dict[tuple[str, int], Seats] = {}
+
+
+def clear_seats() -> None:
+    """End all workers of this process, on whose processors other work is to be done."""
+    for seats in _seats.values():
+        seats.clear()
 
 
 def seats_on(cluster: Cluster, gpus: int) -> Seats:
