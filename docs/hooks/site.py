@@ -1,0 +1,55 @@
+"""Called by MkDocs while it builds the site: pages from outside of docs/, and Markdown as a Git host reads it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[2]
+PROJECT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # of the repository's root
+_CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that lie in the repository's root, with links as they must be beside the others."""
+    for name in PROJECT_PAGES:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        files.append(File.generated(config, name.lower(), content=beside_docs(text)))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Return a page as Python's Markdown must have it."""
+    return with_blank_lines(markdown)
+
+
+def beside_docs(text: str) -> str:
+    """Return a page of the root with its links as seen from docs/.
+
+    >>> beside_docs("[data](docs/data.md#folders), [changes](CHANGELOG.md), [home](README.md)")
+    '[data](data.md#folders), [changes](changelog.md), [home](index.md)'
+    """
+    text = re.sub(r"\]\(docs/", "](", text).replace("](README.md)", "](index.md)")
+    for name in PROJECT_PAGES:
+        text = text.replace(f"]({name})", f"]({name.lower()})")
+    return text
+
+
+def with_blank_lines(text: str) -> str:
+    r"""Return a page with empty lines around comments, where a table would be taken for a part of it.
+
+    Git hosts see where a comment ends. Code stays as it is.
+
+    >>> with_blank_lines("<!-- costs -->\n| a |\n<!-- /costs -->\n")
+    '<!-- costs -->\n\n| a |\n\n<!-- /costs -->\n\n'
+    """
+    places, pieces = [match.span() for match in _CODE.finditer(text)], []
+    end = 0
+    for start, stop in [*places, (len(text), len(text))]:
+        prose = re.sub(r"(?<=[^\n])\n(<!-- .* -->)$", r"\n\n\1", text[end:start], flags=re.MULTILINE)
+        pieces += [re.sub(r"^(<!-- .* -->)\n", r"\1\n\n", prose, flags=re.MULTILINE), text[start:stop]]
+        end = stop
+    return "".join(pieces)
