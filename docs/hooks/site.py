@@ -1,15 +1,30 @@
-"""Called by MkDocs while it builds the site: pages from outside of docs/, and Markdown as a Git host reads it."""
+"""Called by MkDocs: parts of pages that are generated, pages from outside of docs/, Markdown as Git hosts read it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+
+from docs.hooks import api, commands, configuration, formats
 
 ROOT = Path(__file__).parents[2]
 PROJECT_PAGES = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")  # of the repository's root
+# What stands in the place of `<!-- generated: NAME -->` or `<!-- generated: NAME ARGUMENT -->` in a page.
+MAKERS: dict[str, Callable[..., str]] = {
+    "configuration": configuration.configuration,
+    "commands": commands.commands,
+    "api": api.api,
+    "room": api.room,
+    "record": formats.record,
+    "statement": formats.statement,
+    "ledger": formats.ledger,
+}
+_MARK = re.compile(r"^<!-- generated: (\S+)(?: (\S+))? -->$", re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -22,8 +37,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Return a page as Python's Markdown must have it."""
-    return with_blank_lines(markdown)
+    """Return a page with what is generated, as Python's Markdown must have it."""
+    return _MARK.sub(_made, with_blank_lines(markdown))
+
+
+def _made(mark: re.Match[str]) -> str:
+    name, argument = mark.groups()
+    if name not in MAKERS:
+        raise PluginError(f"{mark.group()}: what is generated must be one of {', '.join(MAKERS)}.")
+    return MAKERS[name](*([argument] if argument else []))
 
 
 def beside_docs(text: str) -> str:
