@@ -24,6 +24,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "statement": formats.statement,
     "ledger": formats.ledger,
 }
+_UP = re.compile(rf"\]\(((?:\.\./)*)\.\./({'|'.join(map(re.escape, PROJECT_PAGES))})\)")  # links out of docs/
 _MARK = re.compile(r"^<!-- generated: (\S+)(?: (\S+))? -->$", re.MULTILINE)
 _CODE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
@@ -37,7 +38,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """Return a page with what is generated, as Python's Markdown must have it."""
+    """Return a page with what is generated, as Python's Markdown must have it.
+
+    >>> on_page_markdown("[report](../../SECURITY.md)")
+    '[report](../security.md)'
+    """
+    markdown = _UP.sub(lambda link: f"]({link[1]}{link[2].lower()})", markdown)
     return _MARK.sub(_made, with_blank_lines(markdown))
 
 
