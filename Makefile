@@ -7,13 +7,15 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo flower-demo style check test results bench soak format clean
+# `docs` is a folder, too.
+.PHONY: help demo flower-demo style check test docs results bench soak format clean
 
 help:
 	@echo "make demo     the paper's way beside a recipe of ours, on embedded data; a run refused for lack of budget"
 	@echo "make flower-demo  a SuperLink and four SuperNodes on loopback over TLS, ten rounds, three budgets, the accounts"
 	@echo "make check    style, types, architecture and the fast tests: what to run while you work"
 	@echo "make test     the same, all other tests, and how much of the package they cover: what must pass"
+	@echo "make docs     the documentation as a site in site/, to open from the disk; a broken link is an error"
 	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes docs/results.md"
 	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
 	@echo "make soak     a thousand kill -9, a million clients, a Flower federation killed at every step, planted bugs; two hours"
@@ -77,8 +79,13 @@ style: $(VENV)/full
 check: style
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow"
 
-test: style
+test: style docs
 	$(PYTEST) --cov
+
+# Run as a module, by which pages may be made by programs in docs/. Not quietly: MkDocs would then count no warning.
+docs: $(VENV)/full
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+	@echo "The documentation is in site/index.html."
 
 results: $(VENV)/base
 	@$(BIN)/nestegg reproduce all --scale cpu

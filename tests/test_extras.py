@@ -79,7 +79,7 @@ def program(before: str, *arguments: object) -> subprocess.CompletedProcess[str]
 
 def test_the_extras_are_those_that_can_be_installed(missing: set[str]) -> None:
     assert PROJECT["name"] == "nestegg-fl"
-    assert {*EXTRAS, "all", "test"} == PROJECT["optional-dependencies"].keys()
+    assert {*EXTRAS, "all", "docs", "test"} == PROJECT["optional-dependencies"].keys()
     assert {module for modules in EXTRAS.values() for module in modules} | {"sklearn"} <= missing
     homes = metadata.packages_distributions()
     for extra, modules in EXTRAS.items():

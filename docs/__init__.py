@@ -1,0 +1,1 @@
+"""Pages of documentation, and the programs that make parts of them."""

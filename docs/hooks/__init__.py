@@ -1,0 +1,1 @@
+"""What `make docs` adds to the pages that are written by hand."""
