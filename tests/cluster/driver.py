@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
+from bench.soak import STEPS
 from torch import Tensor, nn
 
 import nestegg
@@ -42,6 +43,7 @@ class Gated:
 
         if ray.is_initialized() and ray.get_runtime_context().get_actor_id() is not None:  # not who leads
             (self.folder / f"node-{ray.get_runtime_context().get_node_id()}").touch()
+            (self.folder / f"worker-{os.getpid()}").touch()
             if name == "gated" and (self.folder / "gate").exists():
                 (self.folder / f"waiting-{os.getpid()}").touch()
                 while (self.folder / "gate").exists():
@@ -134,6 +136,24 @@ def durable(address: str, folder: Path) -> None:
     print("rounds", summary["rounds"])
 
 
+def held(address: str, folder: Path) -> None:
+    """The same, but in its second round it stops before a step until the file `held` is gone again."""
+    owner, name = STEPS[os.environ["HELD_BEFORE"]]
+    call, note, calls = getattr(owner, name), folder / "held", [0]
+
+    def waiting(*given: Any, **more: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 2 and not (folder / "was-held").exists():
+            (folder / "was-held").touch()
+            note.touch()
+            while note.exists():
+                time.sleep(0.02)
+        return call(*given, **more)
+
+    setattr(owner, name, waiting)
+    durable(address, folder)
+
+
 def refused(address: str, folder: Path) -> None:
     """Try what cannot be done, and say what is said."""
     for changes in ({"workers": 9}, {"device": "cuda"}):
@@ -146,4 +166,4 @@ def refused(address: str, folder: Path) -> None:
 if __name__ == "__main__":
     logging.basicConfig(format="%(message)s")
     what, where, place = sys.argv[1:]
-    {"joins": joins, "durable": durable, "refused": refused}[what](where, Path(place))
+    {"joins": joins, "durable": durable, "held": held, "refused": refused}[what](where, Path(place))

@@ -55,18 +55,18 @@ def test_every_command_gives_the_same_on_a_cluster(address: str, tmp_path: Path)
 def test_a_node_is_killed_within_a_round(nodes: RayNodes, tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
     led = nodes.start(*DRIVER, "durable", nodes.address, str(tmp_path))
-    waiting = _first(led, tmp_path, "waiting-*")
+    waiting = first(led, tmp_path, "waiting-*")
     nodes.kill_node_of(int(waiting.name.partition("-")[2]))
     (tmp_path / "gate").unlink()
     out, err = led.communicate(timeout=200)
     assert led.returncode == 0, out + err
-    _check_as_here(nodes, tmp_path)
+    check_as_here(nodes, tmp_path)
 
 
 @pytest.mark.soak
 def test_a_node_that_joins_is_used(nodes: RayNodes, tmp_path: Path) -> None:
     led = nodes.start(*DRIVER, "joins", nodes.address, str(tmp_path))
-    _first(led, tmp_path, "began")
+    first(led, tmp_path, "began")
     nodes.add(1)
     out, err = led.communicate(timeout=200)
     assert led.returncode == 0, out + err
@@ -76,13 +76,13 @@ def test_a_node_that_joins_is_used(nodes: RayNodes, tmp_path: Path) -> None:
 def test_the_leading_process_is_killed_within_a_round_and_the_run_goes_on(nodes: RayNodes, tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
     led = nodes.start(*DRIVER, "durable", nodes.address, str(tmp_path))
-    _first(led, tmp_path, "waiting-*")
+    first(led, tmp_path, "waiting-*")
     led.kill()
     led.communicate()
     (tmp_path / "gate").unlink()
     code, said = nodes.run(*DRIVER, "durable", nodes.address, str(tmp_path))
     assert code == 0, said
-    _check_as_here(nodes, tmp_path)
+    check_as_here(nodes, tmp_path)
 
 
 def test_nodes_that_cannot_take_part_are_named(nodes: RayNodes, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_a_service_that_is_not_ray_is_said() -> None:
         server.shutdown()
 
 
-def _first(led: subprocess.Popen[str], folder: Path, pattern: str) -> Path:
+def first(led: subprocess.Popen[str], folder: Path, pattern: str) -> Path:
     """The first file of this name that a process makes."""
     while not (found := list(folder.glob(pattern))):
         assert led.poll() is None, "".join(led.communicate())
@@ -144,7 +144,7 @@ def _first(led: subprocess.Popen[str], folder: Path, pattern: str) -> Path:
     return found[0]
 
 
-def _check_as_here(nodes: RayNodes, folder: Path) -> None:
+def check_as_here(nodes: RayNodes, folder: Path) -> None:
     """A run on the cluster has the bits of one on this machine, and has paid each round once."""
     here = folder / "here"
     here.mkdir()
