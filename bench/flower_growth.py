@@ -14,99 +14,40 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 import psutil
 import psycopg
-from flwr.app import Array, ArrayRecord, Message, RecordDict
-from flwr.proto.node_pb2 import NodeInfo
+from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 from tests.postgres import Server, find_binaries
 
 from bench.flower_nodes import Fleet, over_tls
+from bench.flower_replies import Replies, clocks, memory
 from bench.superlink_inside import SuperLinkInside
+from nestegg import Plan
 from nestegg.flower import PlannedStrategy, wire
-from nestegg.flower.in_process import ProcessGrid
 from nestegg.flower.loopback import Loopback
 
 APP = Path(__file__).parent / "growth_app"
 sys.path.insert(0, str(APP))
 
-from growth_app import BUDGET, GROUP  # noqa: E402
-from growth_app import make_plan as plan_of  # noqa: E402
+from growth_app import BUDGET, GROUP, make_plan  # noqa: E402
 
 ANSWER = wire.Answer(epsilon=BUDGET.epsilon, delta=BUDGET.delta, group=GROUP, partition=-1)
 SMALL, LARGE = 1_000, 1_600_000
 
 
-class Replies(ProcessGrid):
-    """A grid whose nodes answer when they are asked for their answer, each with an array of its own.
-
-    Attributes:
-        seconds: spent on making replies, which the server does not spend, by the clock and of the processor.
-        memory: of this process in MB, at every hundredth of the replies of a round.
-        sent: bytes of arrays in messages to nodes.
-        received: bytes of arrays in replies.
-    """
-
-    def __init__(self, nodes: int, parameters: int) -> None:
-        super().__init__()
-        self._nodes = [NodeInfo(node_id=i, public_key=b"%d" % i) for i in range(2, nodes + 2)]
-        self._points = np.random.default_rng(0).integers(-100, 100, parameters, np.int32)
-        self._asked: dict[str, Message] = {}
-        self.seconds, self.sent, self.received, self.replies = np.zeros(2), 0, 0, 0
-        self.memory: list[float] = []
-
-    def get_node_ids(self) -> list[int]:
-        """Everybody is there."""
-        return [node.node_id for node in self._nodes]
-
-    def get_nodes(self) -> list[NodeInfo]:
-        """Everybody has a key."""
-        return self._nodes
-
-    def push_messages(self, messages: Iterable[Message]) -> list[str]:
-        """Keep the messages."""
-        numbers = [str(uuid4()) for _ in messages]
-        for number, message in zip(numbers, messages, strict=True):
-            message.metadata.__dict__["_message_id"] = number
-            self._asked[number] = message
-            self.sent += _size(message)
-        return numbers
-
-    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        """Answer."""
-        started = clocks()
-        replies = [self._answer(self._asked.pop(number)) for number in message_ids if number in self._asked]
-        self.received += sum(map(_size, replies))
-        self.seconds += clocks() - started
-        return replies
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """As Flower's grids do."""
-        return self.pull_messages(self.push_messages(messages))
-
-    def _answer(self, message: Message) -> Message:
-        if message.metadata.message_type == wire.ENROL:
-            return Message(RecordDict({wire.ANSWER: wire.as_record(ANSWER)}), reply_to=message)
-        self.replies += 1
-        if self.replies % max(len(self._nodes) // 100, 1) == 0:
-            self.memory.append(memory())
-        return Message(RecordDict({wire.UPDATE: ArrayRecord({wire.UPDATE: Array(self._points)})}), reply_to=message)
-
-
 def cost(nodes: int, parameters: int, rounds: int, ledger: str, folder: Path) -> str:
     """Measure rounds in this process; returns a line of the table."""
-    grid, at = Replies(nodes, parameters), list[NDArray[np.float64]]()
+    grid, at = Replies(nodes, parameters, ANSWER), list[NDArray[np.float64]]()
     before, started = memory(), time.perf_counter()
     PlannedStrategy(plan_of(nodes, rounds, 1.0), folder, ledger=ledger).start(
         grid,
@@ -160,15 +101,16 @@ class Watch:
         sys.stdout.flush()
 
 
-def inside(nodes: int, rounds: int, rate: float, ledger: str, folder: Path) -> None:
-    """Run on the state of a SuperLink in this process, kept in memory, as by a SuperLink without `--database`."""
-    print(row("round", "a round", "messages", "objects", "memory", "ledger", "run's folder"))
-    with SuperLinkInside(None, nodes) as link:
-        fleet, state = Fleet(link.nodes, SMALL, ANSWER), link.state
+def inside(nodes: int, rounds: int, rate: float, ledger: str, folder: Path, database: Path | None) -> None:
+    """Run on the state of a SuperLink in this process, kept in memory or in a database."""
+    print(row("round", "a round", "a reply", "messages", "objects", "memory", "ledger", "run's folder"))
+    with SuperLinkInside(database, nodes) as link:
+        fleet, state, started = Fleet(link.nodes, SMALL, ANSWER), link.state, time.process_time()
 
         def columns() -> list[str]:
             messages = state.num_message_ins() + state.num_message_res()
-            return [f"{messages}", f"{len(state.object_store)}", f"{memory():.0f} MB"]
+            reply = 1000 * (time.process_time() - started) / fleet.answered
+            return [f"{reply:.1f} ms", f"{messages}", f"{len(state.object_store)}", f"{memory():.0f} MB"]
 
         watch = Watch(max(rounds // 10, 1), ledger, folder, columns)
         PlannedStrategy(plan_of(nodes, rounds, rate), folder, ledger=ledger).start(
@@ -181,7 +123,7 @@ def inside(nodes: int, rounds: int, rate: float, ledger: str, folder: Path) -> N
 
 def superlink(nodes: int, rounds: int, rate: float, ledger: str, folder: Path) -> None:
     """Run on a real SuperLink with a database, with a ServerApp of its own process."""
-    print(row("round", "a round", "database", "its log", "SuperLink", "ServerApp", "ledger", "run's folder"))
+    print(row("round", "a round", "a reply", "database", "its log", "SuperLink", "ServerApp", "ledger", "run's folder"))
     folder.mkdir()
     with Loopback(folder / "federation", []) as federation:
         place, state = federation.folder, sqlite3.connect(f"file:{federation.folder / 'state.db'}?mode=ro", uri=True)
@@ -191,7 +133,8 @@ def superlink(nodes: int, rounds: int, rate: float, ledger: str, folder: Path) -
             link = [one for one in psutil.Process().children() if _is(one, "flower-superlink")]
             database = sum(file.stat().st_size for file in place.glob("state.db*"))
             sizes = [f"{database / 1e6:.2f} MB", f"{(place / 'superlink.log').stat().st_size / 1e6:.2f} MB"]
-            return [*sizes, *(f"{sum(map(memory, them)):.0f} MB" for them in (link, server))]
+            reply = 1000 * sum(sum(one.cpu_times()[:2]) for one in link) / fleet.answered
+            return [f"{reply:.0f} ms", *sizes, *(f"{sum(map(memory, them)):.0f} MB" for them in (link, server))]
 
         address = f"127.0.0.1:{federation.port}"
         with over_tls(nodes, address, (place / "ca.crt").read_bytes()) as online:
@@ -210,29 +153,19 @@ def superlink(nodes: int, rounds: int, rate: float, ledger: str, folder: Path) -
             print(f"{fleet.answered:,} messages answered, {done} rounds; rows left: {left}")
 
 
+def plan_of(nodes: int, rounds: int, rate: float = 1.0) -> Plan:
+    """Return the plan of the app for long runs."""
+    return make_plan(nodes, rounds, rate)
+
+
 def model(parameters: int) -> ArrayRecord:
     """Return a vector of zeros as a model."""
     return ArrayRecord({"a.weight": Array(np.zeros(parameters, np.float32))})
 
 
-def clocks() -> NDArray[np.float64]:
-    """Return the seconds of the clock and of the processor, in this process."""
-    return np.array([time.perf_counter(), time.process_time()])
-
-
-def memory(process: psutil.Process | None = None) -> float:
-    """Return the resident memory of a process, by default this one, in MB."""
-    return float((process or psutil.Process(os.getpid())).memory_info().rss / 1e6)
-
-
 def row(*cells: str) -> str:
     """Return a line of a table."""
     return f"| {' | '.join(cells)} |"
-
-
-def _size(message: Message) -> int:
-    arrays = (array for record in message.content.array_records.values() for array in record.values())
-    return sum(len(array.data) for array in arrays)
 
 
 def _is(process: psutil.Process, program: str) -> bool:
@@ -247,6 +180,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="default 1,000; 3 for cost, one where replies are many and large")
     parser.add_argument("--rate", type=float, help="with which nodes are sampled; default 1, for superlink 0.03")
     parser.add_argument("--parameters", type=int, nargs="+", default=[SMALL, LARGE], help="of the models of cost")
+    parser.add_argument("--database", action="store_true", help="keep the state of inside in a database")
     asked = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     binaries = find_binaries()
@@ -254,9 +188,12 @@ def main() -> None:
         parser.error("PostgreSQL is not installed.")
     with Server(binaries) as server, tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         if asked.what != "cost":
-            run, rate = (inside, 1.0) if asked.what == "inside" else (superlink, 0.03)
-            nodes = (asked.nodes or [100])[0]
-            run(nodes, asked.rounds or 1000, asked.rate or rate, server.new_database(), Path(folder, "run"))
+            nodes, rounds, place = (asked.nodes or [100])[0], asked.rounds or 1000, Path(folder, "run")
+            if asked.what == "superlink":
+                superlink(nodes, rounds, asked.rate or 0.03, server.new_database(), place)
+            else:
+                database = Path(folder, "state.db") if asked.database else None
+                inside(nodes, rounds, asked.rate or 1.0, server.new_database(), place, database)
             return
         print(
             row("nodes", "parameters", "rounds", "enrolment", "a round", "processor", "a reply", "out", "in", "memory")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
-from bench.flower_growth import ANSWER, Replies, plan_of
+from bench.flower_growth import ANSWER, plan_of
 from bench.flower_growth import model as vector
 from bench.flower_nodes import Fleet
+from bench.flower_replies import Replies
 from bench.superlink_inside import SuperLinkInside
 from flwr.app import ArrayRecord, Message
 
@@ -58,7 +60,7 @@ def test_replies_that_come_too_late_do_not_pile_up_on_the_superlink(tmp_path: Pa
 
 
 def test_a_message_that_is_never_answered_is_forgotten_once_no_reply_can_come() -> None:
-    grid = Replies(1, SIZE)
+    grid = Replies(1, SIZE, ANSWER)
     late = {"over": 0.0, "not yet": float("inf")}
     discard(grid, late)
     assert list(late) == ["not yet"]
@@ -74,7 +76,25 @@ def test_a_server_holds_one_reply_at_a_time(tmp_path: Path) -> None:
             self.most = max(self.most, len(self.alive))
             return replies
 
-    grid = Watched(30, SIZE)
+    grid = Watched(30, SIZE, ANSWER)
     PlannedStrategy(plan_of(30, 2, 1.0), tmp_path).start(grid, vector(SIZE))
     assert grid.replies == 60
     assert 1 <= grid.most <= 2  # the one being added, and the next
+
+
+def test_orders_to_many_nodes_go_out_in_many_requests(tmp_path: Path) -> None:
+    """Flower's client gives a request 30 s, and a SuperLink on SQLite needs 40 ms for a message."""
+
+    class Counted(Replies):
+        sizes: ClassVar[list[int]] = []
+
+        def push_messages(self, messages: Iterable[Message]) -> list[str]:
+            numbers = super().push_messages(messages)
+            self.sizes.append(len(numbers))
+            return numbers
+
+    grid = Counted(120, SIZE, ANSWER)
+    PlannedStrategy(plan_of(120, 1, 1.0), tmp_path).start(grid, vector(SIZE))
+    assert grid.replies == 120
+    assert sum(grid.sizes) == 2 * 120  # offers and orders
+    assert max(grid.sizes) <= 50

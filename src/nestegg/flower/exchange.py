@@ -11,19 +11,23 @@ from httpx import HTTPError
 
 from nestegg.errors import InputError
 
+_BATCH = 50  # messages in one request: a SuperLink may need 40 ms for each, and Flower's client waits for 30 s
 _LONGEST_PAUSE = 1.0  # seconds; Flower's own is 3
 _GRACE = 600.0  # seconds that a SuperLink takes replies after a round is over: clocks may differ by five minutes
 
 
 def push(grid: Grid, messages: Sequence[Message]) -> dict[str, Message]:
-    """Send messages; returns those that were accepted, by their numbers.
+    """Send messages, few at a time; returns those that were accepted, by their numbers.
+
+    In a request that takes too long Flower's client sees a lost connection, and repeats it for ever.
 
     Raises:
         InputError: none was.
     """
     if not messages:
         return {}
-    accepted = {number for number in grid.push_messages(list(messages)) if number}
+    batches = [messages[start : start + _BATCH] for start in range(0, len(messages), _BATCH)]
+    accepted = {number for batch in batches for number in grid.push_messages(list(batch)) if number}
     if not accepted:
         raise InputError("the SuperLink accepts no message: its log says why.")
     return {message.metadata.message_id: message for message in messages if message.metadata.message_id in accepted}

@@ -214,9 +214,8 @@ class PlannedStrategy(Strategy):
         summed = total.finish(self._randomness)
         update = (summed[:size] / terms.expected(server_round)).float()
         self._open = None
-        spent = session.spent(server_round)
-        said = session.release(update, terms.said(server_round, summed[size:].numpy(), learnt))
-        return session.arrays, MetricRecord({**spent, **said})
+        metrics = session.release(update, terms.said(server_round, summed[size:].numpy(), learnt))
+        return session.arrays, MetricRecord(dict(metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
