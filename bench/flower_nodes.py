@@ -7,6 +7,7 @@ with keys of their own (`over_tls`), or by calling the SuperLink's own functions
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from flwr.proto.fleet_pb2 import (
     PushMessagesRequest,
     PushMessagesResponse,
 )
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     ConfirmMessageReceivedResponse,
@@ -58,6 +60,9 @@ Late = Callable[[int, Message], bool]
 
 class FleetApi(Protocol):
     """What of the SuperLink's Fleet API a node at work needs, under Flower's own names."""
+
+    def SendNodeHeartbeat(self, request: SendNodeHeartbeatRequest) -> SendNodeHeartbeatResponse:  # noqa: D102, N802
+        ...
 
     def PullMessages(self, request: PullMessagesRequest) -> PullMessagesResponse:  # noqa: D102, N802
         ...
@@ -103,6 +108,7 @@ class Fleet:
         self.nodes, self._parameters, self._answer, self._late = nodes, parameters, answer, late
         self._rng = np.random.default_rng(0)
         self.answered = 0
+        self._beaten = time.monotonic()
 
     def step(self, asked: Collection[int] | None = None) -> int:
         """Let nodes look once for a message, and answer it; returns how many had one.
@@ -110,6 +116,8 @@ class Fleet:
         Args:
             asked: ids of those that look; by default all. Looking in vain is most of the work where few are sampled.
         """
+        if time.monotonic() - self._beaten > HEARTBEAT_MAX_INTERVAL / 2:
+            self._beat()
         looking = (one for one in enumerate(self.nodes) if asked is None or one[1].node_id in asked)
         return sum(self._work(number, node) for number, node in looking)
 
@@ -118,6 +126,13 @@ class Fleet:
         for node in self.nodes:
             while node.held:
                 self._send(node, node.held.pop())
+
+    def _beat(self) -> None:
+        """Say that all nodes are there: a SuperLink gives up those that are silent."""
+        for node in self.nodes:
+            me = NodeProto(node_id=node.node_id)
+            node.api.SendNodeHeartbeat(SendNodeHeartbeatRequest(node=me, heartbeat_interval=HEARTBEAT_MAX_INTERVAL))
+        self._beaten = time.monotonic()
 
     def _work(self, number: int, node: Node) -> bool:
         me = NodeProto(node_id=node.node_id)
@@ -167,7 +182,7 @@ class Fleet:
 
 @contextmanager
 def over_tls(count: int, address: str, certificate: bytes) -> Iterator[list[Node]]:
-    """Register nodes with a SuperLink, as its operator would, and connect them. They are online for an hour."""
+    """Register nodes with a SuperLink, as its operator would, and connect them."""
     keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(count)]
     with ControlHttpClient.from_server_address(
         address, False, certificate, [RuntimeVersionHttpInterceptor("flwr")]

@@ -17,6 +17,7 @@ from typing import Any, Self
 from flwr.app import Message
 from flwr.common.constant import HEARTBEAT_MAX_INTERVAL, NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID
 from flwr.proto.fleet_pb2 import PullMessagesRequest, PullMessagesResponse, PushMessagesRequest, PushMessagesResponse
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest, SendNodeHeartbeatResponse
 from flwr.proto.message_pb2 import (
     ConfirmMessageReceivedRequest,
     ConfirmMessageReceivedResponse,
@@ -120,6 +121,9 @@ class _Fleet:
 
     def __init__(self, state: LinkState) -> None:
         self._state = state
+
+    def SendNodeHeartbeat(self, request: SendNodeHeartbeatRequest) -> SendNodeHeartbeatResponse:  # noqa: N802
+        return fleet_handlers.send_node_heartbeat(request, self._state)
 
     def PullMessages(self, request: PullMessagesRequest) -> PullMessagesResponse:  # noqa: N802
         return fleet_handlers.pull_messages(request, self._state, self._state.object_store)
