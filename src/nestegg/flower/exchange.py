@@ -11,18 +11,23 @@ from httpx import HTTPError
 
 from nestegg.errors import InputError
 
+_BATCH = 50  # messages in one request: a SuperLink may need 40 ms for each, and Flower's client waits for 30 s
 _LONGEST_PAUSE = 1.0  # seconds; Flower's own is 3
+_GRACE = 600.0  # seconds that a SuperLink takes replies after a round is over: clocks may differ by five minutes
 
 
 def push(grid: Grid, messages: Sequence[Message]) -> dict[str, Message]:
-    """Send messages; returns those that were accepted, by their numbers.
+    """Send messages, few at a time; returns those that were accepted, by their numbers.
+
+    In a request that takes too long Flower's client sees a lost connection, and repeats it for ever.
 
     Raises:
         InputError: none was.
     """
     if not messages:
         return {}
-    accepted = {number for number in grid.push_messages(list(messages)) if number}
+    batches = [messages[start : start + _BATCH] for start in range(0, len(messages), _BATCH)]
+    accepted = {number for batch in batches for number in grid.push_messages(list(batch)) if number}
     if not accepted:
         raise InputError("the SuperLink accepts no message: its log says why.")
     return {message.metadata.message_id: message for message in messages if message.metadata.message_id in accepted}
@@ -42,12 +47,25 @@ def pull(grid: Grid, number: str) -> Message | None:
         return None
 
 
-def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterator[tuple[str, Message]]:
+def exchange(
+    grid: Grid, messages: Sequence[Message], timeout: float, late: dict[str, float] | None = None
+) -> Iterator[tuple[str, Message]]:
     """Send messages and yield the replies as they come, with the numbers of what they answer.
 
     Ends when all are there or the time is over. Who never answers is simply missing, and an answer after the time is
-    never seen.
+    never seen. It is taken from the SuperLink all the same, by the next exchange, and thrown away: Flower keeps what
+    nobody takes until the run is over, and an update a round fills a disk.
+
+    Args:
+        grid: of the ServerApp.
+        messages: one for each node that is asked.
+        timeout: seconds to wait for replies.
+        late: messages of earlier exchanges without a reply, and until when one may come; brought up to date here.
     """
+    late = {} if late is None else late
+    discard(grid, late)
+    for message in messages:
+        message.metadata.ttl = timeout + _GRACE
     waiting = sorted(push(grid, messages))
     end, pause = time.monotonic() + timeout, 0.05
     while waiting:
@@ -61,5 +79,19 @@ def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> Iterato
         pause = 0.05 if len(silent) < len(waiting) else min(2.0 * pause, _LONGEST_PAUSE)
         waiting = silent
         if not waiting or time.monotonic() >= end:
-            return
+            break
         time.sleep(min(pause, max(end - time.monotonic(), 0.0)))
+    late.update(dict.fromkeys(waiting, end + _GRACE))
+
+
+def discard(grid: Grid, late: dict[str, float]) -> None:
+    """Take the replies that came too late from the SuperLink, one at a time, and forget them.
+
+    Args:
+        grid: of the ServerApp.
+        late: messages without a reply, and the moment after which the SuperLink takes none; those settled are removed.
+    """
+    for number, until in list(late.items()):
+        over = time.monotonic() >= until  # asked for once more then: the SuperLink drops a message that has expired
+        if pull(grid, number) is not None or over:
+            del late[number]

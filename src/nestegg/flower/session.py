@@ -155,12 +155,13 @@ class Session:
         """Change the model by the update of the reserved round, saved and in the ledger before anybody sees it.
 
         Returns:
-            What side statistics say.
+            What clients have spent, the noise of a parameter, and what side statistics say.
         """
         model, round_, side = self._model + update, self.done + 1, self.terms.side
         learnt = side.next_norm(self.learnt_norm, estimates[BELOW]) if side.learns_clip_norm else 0.0
-        said = {f"side-{name}": value for name, value in side.told(estimates).items()}
-        line = json.dumps({"round": round_, **self.spent(round_), **said, **self.terms.stamp})
+        # Composing an account takes the longer the more rounds differ: it is done once a round.
+        said = self.spent(round_) | {f"side-{name}": value for name, value in side.told(estimates).items()}
+        line = json.dumps({"round": round_, **said, **self.terms.stamp})
         facts = {"terms": self.terms.digest, "layout": self.layout.digest, **self.terms.stamp}
         self._life.release({"model": model}, line, facts | ({"learnt_norm": repr(learnt)} if learnt else {}))
         self._model, self.arrays, self.learnt_norm = model, self.layout.with_vector(self.arrays, model), learnt

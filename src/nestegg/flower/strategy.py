@@ -144,6 +144,7 @@ class PlannedStrategy(Strategy):
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None,
     ) -> Result:
         session, result = self._running, Result()
+        late: dict[str, float] = {}
         result.arrays = session.arrays
         if evaluate_fn is not None and (found := evaluate_fn(session.done, session.arrays)) is not None:
             result.evaluate_metrics_serverapp[session.done] = found
@@ -151,7 +152,7 @@ class PlannedStrategy(Strategy):
             log(INFO, "[ROUND %d/%d]", round_, self.plan.rounds)
             session.enrolment.step(grid)  # who is back since, or late
             messages = self.configure_train(round_, session.arrays, config, grid)
-            arrays, metrics = self._aggregate(round_, exchange(grid, messages, timeout))
+            arrays, metrics = self._aggregate(round_, exchange(grid, messages, timeout, late))
             result.arrays, result.train_metrics_clientapp[round_] = arrays, metrics
             log(INFO, "\t└──> Spent: %s", _shown(metrics))
             if evaluate_fn is not None and (found := evaluate_fn(round_, arrays)) is not None:
@@ -213,9 +214,8 @@ class PlannedStrategy(Strategy):
         summed = total.finish(self._randomness)
         update = (summed[:size] / terms.expected(server_round)).float()
         self._open = None
-        spent = session.spent(server_round)
-        said = session.release(update, terms.said(server_round, summed[size:].numpy(), learnt))
-        return session.arrays, MetricRecord({**spent, **said})
+        metrics = session.release(update, terms.said(server_round, summed[size:].numpy(), learnt))
+        return session.arrays, MetricRecord(dict(metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
