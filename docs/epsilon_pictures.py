@@ -72,7 +72,7 @@ def worlds_chart() -> alt.FacetChart:
 
 
 def _legend(width: int) -> alt.Legend:
-    return alt.Legend(orient="bottom", labelLimit=width, direction="horizontal")
+    return alt.Legend(columns=1, orient="bottom", labelLimit=width)
 
 
 if __name__ == "__main__":

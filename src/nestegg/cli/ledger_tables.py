@@ -60,8 +60,8 @@ def client_table(account: Account, earlier: Iterable[float] = ()) -> Table:
     table.add_row(f"all together, by {by}", "", rounds, number(account.epsilon))
     for delta in earlier:
         table.add_row(f"at the earlier δ = {delta:g}", "", "", number(account.epsilon_at(delta)))
-    by = "by PLD, had all plans been made in advance" if account.rule.is_adaptive else "by PLD"
-    table.add_row(f"all together, {by}", "", "", number(account.epsilon_pld))
+    pld = "by PLD, had all plans been made in advance" if account.rule.is_adaptive else "by PLD"
+    table.add_row(f"all together, {pld}", "", "", number(account.epsilon_pld))
     table.add_row(f"left, by {by}", "", "", number(account.left))
     promise = account.rule.sentence
     notes = [f"{part.run}: {part.note}" for part in account.parts if part.note]
