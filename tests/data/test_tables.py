@@ -204,9 +204,22 @@ def test_long_rows_are_read_a_few_at_a_time(parquet: Callable[[Any], TableSource
     assert source.load("a")[0].tolist() == rows[1::2].tolist()
 
 
-def test_an_open_index_is_not_sent_to_another_process(parquet: Callable[[Any], TableSource]) -> None:
-    with pytest.raises(TypeError, match="an open index cannot be sent to another process; open it there"):
-        pickle.dumps(parquet(PEOPLE))
+def test_an_index_that_is_sent_is_opened_there_if_it_is_the_same(
+    parquet: Callable[[Any], TableSource], tmp_path: Path
+) -> None:
+    source = parquet(PEOPLE)
+    sent = pickle.dumps(source)
+    assert len(sent) < 4000  # by its place, not by its rows
+    there: TableSource = pickle.loads(sent)
+    assert there.fingerprint() == source.fingerprint()
+    name = source.names[0]
+    assert all(torch.equal(*pair) for pair in zip(there.load(name), source.load(name), strict=True))
+    parquet({**PEOPLE, "label": [1, 0, 0, 1]})  # in the same place
+    with pytest.raises(InputError, match=r"the index .*people\.parquet\.index is of other data"):
+        pickle.loads(sent)
+    (tmp_path / "people.parquet.index" / "index.json").unlink()
+    with pytest.raises(InputError, match="is not there, or damaged"):
+        pickle.loads(sent)
 
 
 def test_a_selection_of_a_hugging_face_dataset() -> None:

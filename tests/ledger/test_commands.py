@@ -103,7 +103,13 @@ def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
     assert [account["clients"] for account in content["accounts"]] == [6, 6]
     assert content["runs"][0]["rounds_done"] == 6
     client = run("ledger", "show", "--client", "client-9").out
-    for words in ("client-9: budget ε = 30 at δ = 1e-05", "open", "all together, by Rényi order", "by PLD", "left, by Rényi order"):
+    for words in (
+        "client-9: budget ε = 30 at δ = 1e-05",
+        "open",
+        "all together, by Rényi order",
+        "by PLD",
+        "left, by Rényi order",
+    ):
         assert words in client
     assert "6 of 6 rounds released" in run("ledger", "show", "--run", name).out
     verified = run("ledger", "verify")

@@ -106,7 +106,7 @@ def test_what_a_client_contributes_does_not_depend_on_the_others(
     clients: Any, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if kind == "not compiled":
-        monkeypatch.setattr(kernel, "load", lambda: None)
+        monkeypatch.setattr(kernel, "load", lambda asked=None: None)
     elif kind != "loop":
         monkeypatch.setenv(kernel.VARIABLE, kind)
     monkeypatch.setattr("nestegg.training.dense._CLIENTS", 3)  # several blocks
@@ -147,7 +147,7 @@ def test_without_a_kernel_there_is_the_loop(clients: Any, monkeypatch: pytest.Mo
     monkeypatch.setenv(kernel.VARIABLE, "none")
     assert federation(clients, made).why == "NESTEGG_KERNEL is 'none'"
     monkeypatch.delenv(kernel.VARIABLE)
-    monkeypatch.setattr(kernel, "load", lambda: None)
+    monkeypatch.setattr(kernel, "load", lambda asked=None: None)
     world = federation(clients, made)
     assert (world.engine.name, world.engine.instruction_set) == ("loop", None)
     assert world.why == "its kernel was not compiled on installation, for lack of a C compiler"

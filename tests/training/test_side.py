@@ -32,7 +32,7 @@ from nestegg.mechanism.randomness import Randomness
 from nestegg.mechanism.side import estimates, lengths_of, side_points
 from nestegg.runs.comparison import variant
 from nestegg.runs.configured import new_simulation
-from nestegg.training import workers
+from nestegg.training import blocks
 from nestegg.training.holding import HoldingBack
 from nestegg.training.side import statistics_of
 
@@ -177,7 +177,7 @@ def test_an_audit_attacks_all_coordinates_and_finds_nothing(side: SideStatistics
 
 
 def test_an_audit_notices_a_statistic_that_is_too_loud(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "side_points", lambda values, lengths, step: side_points(values, 2.0 * lengths, step))
+    monkeypatch.setattr(blocks, "side_points", lambda values, lengths, step: side_points(values, 2.0 * lengths, step))
     found = audit(federation(BOTH, reproducible=False), seconds=2.0)
     assert {"sensitivity", "replay"} <= {one.finding.attack for one in found.findings if one.refutes}
 
