@@ -64,6 +64,20 @@ def test_a_node_is_killed_within_a_round(nodes: RayNodes, tmp_path: Path) -> Non
 
 
 @pytest.mark.soak
+def test_a_node_with_idle_workers_is_killed(tmp_path: Path) -> None:
+    """Ray notices late that a node is gone: what was lost with it is not given to its other workers."""
+    (tmp_path / "gate").touch()
+    with RayNodes(0, 4, 1) as nodes:
+        led = nodes.start(*DRIVER, "durable", nodes.address, str(tmp_path))
+        waiting = first(led, tmp_path, "waiting-*")
+        nodes.kill_node_of(int(waiting.name.partition("-")[2]))
+        (tmp_path / "gate").unlink()
+        out, err = led.communicate(timeout=200)
+        assert led.returncode == 0, out + err
+        check_as_here(nodes, tmp_path)
+
+
+@pytest.mark.soak
 def test_a_node_that_joins_is_used(nodes: RayNodes, tmp_path: Path) -> None:
     led = nodes.start(*DRIVER, "joins", nodes.address, str(tmp_path))
     first(led, tmp_path, "began")

@@ -187,8 +187,8 @@ def test_the_command_goes_on_after_a_blow(tmp_path: Path, blow: str, code: int) 
 def test_the_number_of_processes_changes_no_bit(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     used = list[int]()
 
-    def counted_jobs(work: Any, items: Any, jobs: int, cluster: str | None) -> Any:
-        assert cluster is None
+    def counted_jobs(work: Any, items: Any, jobs: int, cluster: str | None, gpus: int) -> Any:
+        assert (cluster, gpus) == (None, 0)
         used.append(jobs)
         return as_done(work, items, jobs)
 

@@ -165,7 +165,9 @@ def wild(federation: Federation, client: int, scale: float) -> Samples:
 
 def performance_of(federation: Federation) -> Performance:
     """Return the engine and the processes that a federation has: canaries have too little data to be given the same."""
-    return replace(federation.performance, engine=federation.engine.name, workers=federation.workers.count)
+    there = federation.performance.cluster is not None  # where workers come and go
+    workers = federation.performance.workers if there else federation.workers.count
+    return replace(federation.performance, engine=federation.engine.name, workers=workers)
 
 
 def _like(federation: Federation, plan: Plan, data: Any) -> Federation:

@@ -28,9 +28,10 @@ def run_cells(configs: Sequence[Config], store: Store, jobs: int, on_cell: OnCel
     try:
         jobs = min(jobs, len(missing))
         # Each of several processes has one core.
+        gpus = int(any(config.training.device != "cpu" for config in missing))
         is_shared = jobs > 1 or cluster is not None
         given = [changed(config, "training", workers=1) for config in missing] if is_shared else missing
-        for number, cell in as_done(measure, given, jobs, cluster):
+        for number, cell in as_done(measure, given, jobs, cluster, gpus):
             store.put(cell)
             on_cell(missing[number], cell)
     except KeyboardInterrupt:

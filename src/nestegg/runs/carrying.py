@@ -34,12 +34,12 @@ def errand(config: Config, folder: Path) -> Errand:
     """Return what another machine needs to bring a run to its end.
 
     Raises:
-        InputError: its ledger is a file, which only this machine has.
+        InputError: a ledger pays for it, which would be charged again for what is lost with a node.
     """
-    if (config.ledger.url or "").startswith("sqlite"):
+    if config.ledger.url is not None:
         raise InputError(
-            f"ledger.url = {config.ledger.url!r} is a file of this machine: with --cluster it must be left out, or be "
-            "a PostgreSQL server that all nodes reach."
+            f"ledger.url = {config.ledger.url!r} must be left out where whole runs train on a cluster: what is lost "
+            "with a node would be paid for twice."
         )
     return Errand(config, folder.name, packed_folder(folder) if folder.exists() else None)
 
@@ -67,6 +67,8 @@ def packed_folder(folder: Path) -> bytes:
 def put_folder(content: bytes, folder: Path) -> None:
     """Write such a folder in the place of what there is, atomically."""
     new, old = (folder.with_name(f".{folder.name}.{word}") for word in ("new", "old"))
+    if old.exists() and not folder.exists():  # a process was killed between the two names
+        os.rename(old, folder)
     for rest in (new, old):  # of a process that was killed
         shutil.rmtree(rest, ignore_errors=True)
     new.parent.mkdir(parents=True, exist_ok=True)

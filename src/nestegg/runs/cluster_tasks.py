@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import torch
@@ -46,29 +47,34 @@ def as_done_there(
     waiting, lost = list(range(len(items)))[::-1], [0] * len(items)
     running: dict[Any, tuple[int, Node]] = {}
     heard = time.monotonic()
-    while waiting or running:
-        for node in _free(cluster, [node for _, node in running.values()], gpus)[: len(waiting)]:
-            place = waiting.pop()
-            running[_begun(cluster, node, gpus, work, items[place])] = place, node
-        if not running:
-            raise StoppedError(f"no node has room for a piece of work: {cluster.offer()}.")
-        ready, _ = ray.wait(list(running), timeout=_LOOK)
-        heard = time.monotonic() if ready else heard
-        if time.monotonic() - heard > _SILENCE and not cluster.is_reachable():
-            raise StoppedError(f"the head of the cluster, {cluster.address}, does not answer any more.")
-        for one in ready:
-            place, node = running.pop(one)
-            try:
-                result = ray.get(one)
-            except ray.exceptions.RayTaskError as error:
-                raise _ours(error, node) from None
-            except ray.exceptions.RayError:
-                waiting.append(place)
-                lost[place] += 1
-            else:
-                yield place, result
-            if lost[place] == _LIVES:
-                raise StoppedError(f"the same piece of work was lost {_LIVES} times, last on node {node.name}.")
+    try:
+        while waiting or running:
+            for node in _free(cluster, [node for _, node in running.values()], gpus)[: len(waiting)]:
+                place = waiting.pop()
+                running[_begun(cluster, node, gpus, work, items[place])] = place, node
+            if not running:
+                raise StoppedError(f"no node has room for a piece of work: {cluster.offer()}.")
+            ready, _ = ray.wait(list(running), timeout=_LOOK)
+            heard = time.monotonic() if ready else heard
+            if time.monotonic() - heard > _SILENCE and not cluster.is_reachable():
+                raise StoppedError(f"the head of the cluster, {cluster.address}, does not answer any more.")
+            for one in ready:
+                place, node = running.pop(one)
+                try:
+                    result = ray.get(one)
+                except ray.exceptions.RayTaskError as error:
+                    raise _ours(error, node) from None
+                except ray.exceptions.RayError:
+                    waiting.append(place)
+                    lost[place] += 1
+                else:
+                    yield place, result
+                if lost[place] == _LIVES:
+                    raise StoppedError(f"the same piece of work was lost {_LIVES} times, last on node {node.name}.")
+    finally:
+        for one in running:  # nobody would take what they give
+            with suppress(Exception):
+                ray.cancel(one, force=True)
 
 
 def _free(cluster: Cluster, busy: Sequence[Node], gpus: int) -> list[Node]:

@@ -223,7 +223,8 @@ def _finished_here(todo: Sequence[tuple[Config, Path]], jobs: int) -> Iterator[i
 
 def _finished_there(todo: Sequence[tuple[Config, Path]], cluster: str) -> Iterator[int]:
     """The same on a cluster."""
-    for place, content in as_done(run_errand, [errand(*one) for one in todo], 1, cluster):
+    gpus = int(any(config.training.device != "cpu" for config, _ in todo))
+    for place, content in as_done(run_errand, [errand(*one) for one in todo], 1, cluster, gpus):
         put_folder(content, todo[place][1])
         yield place
 

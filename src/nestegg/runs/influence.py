@@ -79,8 +79,11 @@ class Processes:
             yield from one_by_one(probe, rest)
             return
         training = replace(self.training, workers=1)
+        gpus = int(training.config.training.device != "cpu")
         try:
-            for i, value in as_done(_rise, [(training, *probe.at(place)) for place in rest], jobs or 1, self.cluster):
+            for i, value in as_done(
+                _rise, [(training, *probe.at(place)) for place in rest], jobs or 1, self.cluster, gpus
+            ):
                 yield rest[i], value
         except BrokenProcessPool:
             raise StoppedError("It was interrupted, or one of its processes died. The same command goes on.") from None

@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 
 def as_done(
-    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, cluster: str | None = None
+    work: Callable[[Item], Result], items: Sequence[Item], jobs: int, cluster: str | None = None, gpus: int = 0
 ) -> Iterator[tuple[int, Result]]:
     """Yield the place of each item and what the work gave for it, as soon as it is done.
 
@@ -30,6 +30,7 @@ def as_done(
         items: what it is called with, each for itself.
         jobs: processes at a time; 1 is this one.
         cluster: where the work is done instead, as much at a time as there are processors.
+        gpus: that each piece of work asks for there.
 
     Raises:
         BrokenProcessPool: one of the processes died.
@@ -37,7 +38,7 @@ def as_done(
     if cluster is not None:
         from nestegg.runs.cluster_tasks import as_done_there
 
-        yield from as_done_there(work, items, cluster)
+        yield from as_done_there(work, items, cluster, gpus)
         return
     if jobs == 1 or len(items) < 2:
         for place, item in enumerate(items):

@@ -61,17 +61,18 @@ class Cluster:
         began = time.monotonic()
         self.address = connect(address)
         self._asked: dict[str, Abilities | str] = {}  # what nodes can do, or why that cannot be told, by their ids
+        self._pending: dict[str, Any] = {}  # nodes that have not answered yet
         self._judged: dict[str, Node | None] = {}
         self._nodes: list[Node] = []
         self._looked = 0.0
         self._refused: dict[str, str] = {}
         self._ours = node.abilities()
-        self._ask()
-        able = [can for can in self._asked.values() if not isinstance(can, str)]
+        self._ask(_PROBE)
+        able = [can for can in self._asked.values() if not isinstance(can, str) and self._difference(can) is None]
         # Of the kernel, on all nodes: one that all have, or "none".
         self.instruction_set = _instruction_set([can["instruction_sets"] for can in able])
         capabilities = {can["capability"] for can in able}
-        self._capability = min(capabilities, key=_CAPABILITIES.index, default="DEFAULT")
+        self._capability = min(capabilities, key=_width, default="DEFAULT")
         # What processes are started with where machines differ, and what all of them set: so they give the same bits.
         self.held = _HELD.get(self._capability, {}) if len(capabilities) > 1 else {}
         self.environment = {kernel.VARIABLE: self.instruction_set}
@@ -87,9 +88,9 @@ class Cluster:
             return self._nodes
         alive = self._ask()
         for one, about in alive.items():
-            if one not in self._judged:
+            if one in self._asked and one not in self._judged:
                 self._judged[one] = self._judge(about, self._asked[one])
-        self._nodes = [found for one in alive if (found := self._judged[one]) is not None]
+        self._nodes = [found for one in alive if (found := self._judged.get(one)) is not None]
         self._looked = time.monotonic()
         return self._nodes
 
@@ -112,24 +113,25 @@ class Cluster:
         offers = " and ".join(f"{there[kind]:g} {name} ({free.get(kind, 0):g} free)" for kind, name in kinds.items())
         return f"the cluster has {offers or 'none'}" + (f"; not used: {self._reasons()}" if self._refused else "")
 
-    def _ask(self) -> dict[str, Abilities]:
-        """All nodes that are alive, as Ray describes them, by their ids; new ones are asked what they can do."""
+    def _ask(self, patience: float = 0.0) -> dict[str, Abilities]:
+        """All nodes that are alive, as Ray describes them, by their ids; new ones are asked what they can do.
+
+        Their answers are waited for as long as this; those that come later are heard the next time.
+        """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         # A node that offers nothing, as heads often do, is not asked for anything.
         alive = {one["NodeID"]: one for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU")}
         ray.cloudpickle.register_pickle_by_value(node)
-        answers = {}
-        for one in alive.keys() - self._asked.keys():
+        for one in alive.keys() - self._asked.keys() - self._pending.keys():
             there = NodeAffinitySchedulingStrategy(one, soft=False)
-            answers[one] = ray.remote(node.abilities).options(num_cpus=0, scheduling_strategy=there).remote()
-        deadline = time.monotonic() + _PROBE
-        for one, answer in answers.items():
+            self._pending[one] = ray.remote(node.abilities).options(num_cpus=0, scheduling_strategy=there).remote()
+        answers = list(self._pending.values())
+        ready = ray.wait(answers, num_returns=len(answers), timeout=patience)[0] if answers else []
+        for one in [one for one, answer in self._pending.items() if answer in ready]:
             try:
-                self._asked[one] = ray.get(answer, timeout=max(deadline - time.monotonic(), 0.0))
-            except ray.exceptions.GetTimeoutError:
-                self._asked[one] = f"it has not answered in {_PROBE:g} s"
+                self._asked[one] = ray.get(self._pending.pop(one))
             except ray.exceptions.RayError as error:
                 self._asked[one] = first_line(error)
         return alive
@@ -148,13 +150,21 @@ class Cluster:
 
     def _lack(self, can: Abilities) -> str | None:
         """What keeps a node from taking part."""
+        if (difference := self._difference(can)) is not None:
+            return difference
+        if self.instruction_set not in (*can["instruction_sets"], "none"):
+            return f"it has no kernel for {self.instruction_set}"
+        # Where all were alike at the start, nothing holds a wider one back.
+        is_alike = can["capability"] == self._capability
+        if not is_alike and (not self.held or _width(can["capability"]) < _width(self._capability)):
+            return f"torch computes with {can['capability']} there, and this run with {self._capability}"
+        return None
+
+    def _difference(self, can: Abilities) -> str | None:
+        """What a node has that differs from this machine, and must not."""
         for what in ("python", "torch", "nestegg"):
             if can[what] != self._ours[what]:
                 return f"it has {what} {can[what]}, and this machine {self._ours[what]}"
-        if self.instruction_set not in (*can["instruction_sets"], "none"):
-            return f"it has no kernel for {self.instruction_set}"
-        if _CAPABILITIES.index(can["capability"]) < _CAPABILITIES.index(self._capability):
-            return f"its processor has no {self._capability}, to which this run is held"
         return None
 
     def _reasons(self) -> str:
@@ -172,6 +182,11 @@ def cluster_at(address: str) -> Cluster:
 def say_refused(one: Node, reason: str) -> None:
     """Say which node is not used, and why."""
     _LOG.warning(f"Node {one.name} of the cluster is not used: {reason}.")
+
+
+def _width(capability: str) -> int:
+    """The place of a capability of torch, the narrowest first; one that is not known is narrower than all."""
+    return _CAPABILITIES.index(capability) if capability in _CAPABILITIES else -1
 
 
 def _instruction_set(theirs: list[list[str]]) -> str:

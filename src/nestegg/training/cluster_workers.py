@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
@@ -62,6 +63,7 @@ class ClusterWorkers:
         self._all, self._key, self._serial = seats_on(cluster, int(self._kind == "GPU")), next(_keys), 0
         there = replace(outfit.performance, engine=engine.name, workers=1, cluster=None)
         self._parcel = ray.put(pack(replace(outfit, performance=there)))
+        self._deaths = Counter[str]()  # of workers that were not ready yet, by their nodes
         self._refused: dict[str, str] = {}  # nodes that cannot train these clients or this model, and why
         room = sum(map(self._all.room, self._nodes()))
         if (self._wanted or 1) > room:
@@ -82,14 +84,15 @@ class ClusterWorkers:
 
         tasks: list[Task] = [(block, [], round_, rate, clipping.of(block)) for block in self.engine.blocks(cohort)]
         shares = Shares(tasks, is_exact=clipping.step > 0.0)
-        sent, self._serial = ray.put(model.cpu().numpy()), self._serial + 1
+        sent, serial = ray.put(model.cpu().numpy()), self._serial + 1
+        self._serial = serial
         given: dict[Any, tuple[Seat, Share]] = {}
         heard = time.monotonic()
         while shares.are_left:
             busy = {seat for seat, _ in given.values()}
             for seat in self._ready():
                 if seat not in busy and (share := shares.take(self.count)) is not None:
-                    given[seat.actor.train.remote(self._key, self._serial, sent, share.tasks)] = seat, share
+                    given[seat.actor.train.remote(self._key, serial, sent, share.tasks)] = seat, share
             answers = self._wait(given)
             heard = time.monotonic() if answers else heard
             self._check_alive(heard)
@@ -139,7 +142,10 @@ class ClusterWorkers:
             why = first_line(error)
         except ray.exceptions.RayError:  # it died meanwhile, perhaps with its node
             self._lose(seat)
-            return
+            self._deaths[seat.node.name] += 1
+            if self._deaths[seat.node.name] < _LIVES or seat.node not in self._nodes():
+                return
+            why = f"{_LIVES} workers died there before they were ready"
         seat.prepared[self._key] = None
         if why is not None and seat.node.name not in self._refused:
             self._refused[seat.node.name] = why
@@ -161,6 +167,7 @@ class ClusterWorkers:
     def _lose(self, seat: Seat) -> None:
         _LOG.warning(f"A worker on node {seat.node.name} was lost; what it was to do is done by others.")
         self._all.lose(seat)
+        self._all.doubt(seat.node, self._key)
 
     def _assemble(self) -> None:
         """Wait for the first workers, so that what keeps all of them from training is said before anybody pays."""

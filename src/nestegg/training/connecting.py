@@ -18,6 +18,7 @@ _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": 
 # By this Ray takes 127.0.0.1 for what it is; otherwise it puts this machine's outward address in its place.
 _LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # how HTTP/2 begins (RFC 9113)
+_own: set[str] = set()  # clusters that this process has started
 _SETTINGS = 4  # the kind of frame with which it answers
 
 
@@ -33,8 +34,9 @@ def connect(address: str) -> str:
     """
     needs("a cluster", "cluster")
     _set_up(_QUIET)
-    if address == "local":
-        _set_up({**_LOOPBACK, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
+    if address == "local" and not _own:
+        # Whatever else is set: it is nobody else's.
+        os.environ.update({**_LOOPBACK, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)})
     elif address != "auto":
         _check(address)
     import ray  # after that: it reads some settings while it is imported
@@ -51,6 +53,8 @@ def connect(address: str) -> str:
     if address == "local" and not ip_address(found.rpartition(":")[0]).is_loopback:
         ray.shutdown()
         raise InputError("cluster = 'local' would listen to other machines: here Ray was imported before nestegg.")
+    if address == "local":
+        _own.add(found)
     return found
 
 
@@ -61,7 +65,7 @@ def obstacle(address: str) -> str | None:
         with socket.create_connection((host.strip("[]"), int(port)), _REACH) as connection:
             connection.sendall(_HELLO)
             answer = connection.recv(9)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
         return str(getattr(error, "strerror", None) or error).rstrip(".") or "no connection"
     return None if answer[3:4] == bytes([_SETTINGS]) else "something else than Ray answers there"
 
@@ -105,7 +109,7 @@ def _same(address: str) -> str:
     import ray
 
     there: str = ray.get_runtime_context().gcs_address
-    if address not in ("local", "auto", there):
+    if address not in ("auto", there) and not (address == "local" and there in _own):
         raise InputError(f"cluster = {address!r} cannot be used: this process is connected to {there} already.")
     return there
 

@@ -59,7 +59,10 @@ class Performance:
 
     def here(self) -> Performance:
         """Return how this process computes: on its own processor, where clients train elsewhere."""
-        return self if self.cluster is None else replace(self, device="cpu", cluster=None, workers=None)
+        if self.cluster is None:
+            return self
+        engine = "loop" if self.device != "cpu" and self.engine == "auto" else self.engine  # of those who train there
+        return replace(self, engine=engine, device="cpu", cluster=None, workers=None)
 
     def check(self) -> None:
         """Refuse a device or a precision that does not work on this machine."""

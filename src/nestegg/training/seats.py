@@ -42,6 +42,9 @@ class Worker:
             return reason(error)
         return None
 
+    def ping(self) -> None:
+        """Answer, as those do who are alive."""
+
     def forget(self, key: int) -> None:
         """Let go of a federation's engine and data."""
         self._made.pop(key, None)
@@ -114,6 +117,12 @@ class Seats:
         if self.cluster.is_connected():  # otherwise Ray would start a new one to ask
             with suppress(Exception):  # it may be gone with all of its cluster
                 ray.kill(seat.actor)
+
+    def doubt(self, node: Node, key: int) -> None:
+        """Give the workers of a node nothing until they have answered: it may be gone, and Ray notices later."""
+        for seat in self._taken:
+            if seat.node == node and seat.prepared.get(key, self) is None:
+                seat.prepared[key] = seat.actor.ping.remote()
 
     def forget(self, key: int) -> None:
         """Have all workers let go of a federation."""

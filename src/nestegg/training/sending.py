@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from nestegg.mechanism.randomness import Randomness
 from nestegg.training.blocks import Engine
-from nestegg.training.clients import Clients
+from nestegg.training.clients import Clients, ClientsInMemory
 from nestegg.training.engines import make_engine
 from nestegg.training.holding import HoldingBack
 from nestegg.training.local import LocalTraining
@@ -64,19 +64,34 @@ class Outfit:
 
 
 def pack(outfit: Outfit) -> Parcel:
-    """Return an outfit as bytes and arrays; tensors of clients' data are arrays, which are not copied."""
+    """Return an outfit as bytes and arrays: data that is in memory, which the processes of a node share and only read.
+
+    Whatever else is sent, such as a source of one's own, every process has for itself, and may change.
+    """
     from ray import cloudpickle
+
+    clients = outfit.clients.inside if isinstance(outfit.clients, HoldingBack) else outfit.clients
+    pairs = clients.pairs if isinstance(clients, ClientsInMemory) else []
+    shared = {part.data_ptr() for pair in pairs for part in pair if part.is_contiguous() and part.numel()}
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def reducer_override(self, one: Any) -> Any:
-            if type(one) is Tensor and one.device.type == "cpu" and not one.requires_grad and one.is_contiguous():
-                return as_tensor, (one.numpy(),)
+            if type(one) is Tensor and one.dtype != torch.bfloat16 and one.data_ptr() in shared:
+                return as_tensor, (one.detach().numpy(),)
             return super().reducer_override(one)
 
-    buffers: list[pickle.PickleBuffer] = []
+    arrays: list[NDArray[np.uint8]] = []
+
+    def is_copied(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if not raw.nbytes or (array := np.frombuffer(raw, np.uint8)).ctypes.data not in shared:
+            return True
+        arrays.append(array)
+        return False
+
     file = io.BytesIO()
-    Pickler(file, protocol=5, buffer_callback=buffers.append).dump(outfit)
-    return [file.getvalue(), sys.path, *(np.frombuffer(buffer.raw(), np.uint8) for buffer in buffers)]
+    Pickler(file, protocol=5, buffer_callback=is_copied).dump(outfit)
+    return [file.getvalue(), sys.path, *arrays]
 
 
 def unpack(parcel: Parcel) -> Outfit:
