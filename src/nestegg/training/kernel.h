@@ -19,7 +19,7 @@
 #define pack OWN(pack)
 #define unpack OWN(unpack)
 #define network OWN(network)
-#define row_of OWN(row_of)
+#define rows_of OWN(rows_of)
 #define forward OWN(forward)
 #define turn OWN(turn)
 #define backward OWN(backward)
@@ -31,31 +31,35 @@ typedef int32_t integers __attribute__((vector_size(LANES * sizeof(float)), alig
 
 INLINE int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
-/* out = a b, with m rows and n columns, n a multiple of LANES; an element of a is a[i * step_i + p * step_p].
-   With weights: out = momentum * out + a b, and then weights -= rate * out. */
+/* out = a b, with m rows and n columns, n a multiple of LANES; a is given by its rows, which may lie anywhere.
+   With weights: out = momentum * out + aᵀ b, and then weights -= rate * out. */
 typedef struct {
-    int64_t m, n, k, step_i, step_p;
-    const float *a, *b;
+    int64_t m, n, k;
+    const float *const *a, *b;
     float *out, *weights;
     float momentum, rate;
 } product;
 
-INLINE void tile(const int rows, const int vectors, const product *of, int64_t i0, int64_t j0) {
-    const float *a = of->a + i0 * of->step_i, *b = of->b + j0;
+INLINE void tile(const int steps, const int rows, const int vectors, const product *of, int64_t i0, int64_t j0) {
+    const float *b = of->b + j0, *a[MOST_ROWS];
     vector sum[MOST_ROWS][2];
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++) {
+        a[i] = steps ? 0 : of->a[i0 + i];
         for (int j = 0; j < vectors; j++) sum[i][j] = (vector){0};
-    for (int64_t p = 0; p < of->k; p++)
+    }
+    for (int64_t p = 0; p < of->k; p++) {
+        const float *column = steps ? of->a[p] + i0 : 0;
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < vectors; j++) {
-                const vector left = a[i * of->step_i + p * of->step_p] - (vector){0};
+                const vector left = (steps ? column[i] : a[i][p]) - (vector){0};
                 sum[i][j] = MULTIPLY_ADD(left, *(const vector *)(b + p * of->n + j * LANES), sum[i][j]);
             }
+    }
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++) {
             const int64_t at = (i0 + i) * of->n + j0 + j * LANES;
             vector *out = (vector *)(of->out + at), *weights = (vector *)(of->weights + at);
-            if (of->weights) {
+            if (steps) {
                 *out = MULTIPLY_ADD(of->momentum - (vector){0}, *out, sum[i][j]);
                 *weights = MULTIPLY_ADD(-of->rate - (vector){0}, *out, *weights);
             } else {
@@ -65,27 +69,27 @@ INLINE void tile(const int rows, const int vectors, const product *of, int64_t i
 }
 
 /* A tile of given rows: the compiler unrolls one whose size it knows. */
-INLINE void tile_of(int64_t rows, const product *of, int64_t i, int64_t j) {
+INLINE void tile_of(const int steps, int64_t rows, const product *of, int64_t i, int64_t j) {
     switch (j + LANES < of->n ? rows : -rows) {
-    case 1: tile(1, 2, of, i, j); break;
-    case 2: tile(2, 2, of, i, j); break;
-    case 3: tile(3, 2, of, i, j); break;
-    case 4: tile(4, 2, of, i, j); break;
-    case -1: tile(1, 1, of, i, j); break;
-    case -2: tile(2, 1, of, i, j); break;
-    case -3: tile(3, 1, of, i, j); break;
-    case -4: tile(4, 1, of, i, j); break;
+    case 1: tile(steps, 1, 2, of, i, j); break;
+    case 2: tile(steps, 2, 2, of, i, j); break;
+    case 3: tile(steps, 3, 2, of, i, j); break;
+    case 4: tile(steps, 4, 2, of, i, j); break;
+    case -1: tile(steps, 1, 1, of, i, j); break;
+    case -2: tile(steps, 2, 1, of, i, j); break;
+    case -3: tile(steps, 3, 1, of, i, j); break;
+    case -4: tile(steps, 4, 1, of, i, j); break;
 #if MOST_ROWS > 4
-    case 5: tile(5, 2, of, i, j); break;
-    case 6: tile(6, 2, of, i, j); break;
-    case -5: tile(5, 1, of, i, j); break;
-    case -6: tile(6, 1, of, i, j); break;
+    case 5: tile(steps, 5, 2, of, i, j); break;
+    case 6: tile(steps, 6, 2, of, i, j); break;
+    case -5: tile(steps, 5, 1, of, i, j); break;
+    case -6: tile(steps, 6, 1, of, i, j); break;
 #endif
 #if MOST_ROWS > 6
-    case 7: tile(7, 2, of, i, j); break;
-    case 8: tile(8, 2, of, i, j); break;
-    case -7: tile(7, 1, of, i, j); break;
-    case -8: tile(8, 1, of, i, j); break;
+    case 7: tile(steps, 7, 2, of, i, j); break;
+    case 8: tile(steps, 8, 2, of, i, j); break;
+    case -7: tile(steps, 7, 1, of, i, j); break;
+    case -8: tile(steps, 8, 1, of, i, j); break;
 #endif
     }
 }
@@ -96,11 +100,11 @@ INLINE void multiply(const product of) {
     if (of.weights) {
         for (int64_t i = 0; i < of.m; i += MOST_ROWS)
             for (int64_t j = 0; j < of.n; j += 2 * LANES)
-                tile_of(of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS, &of, i, j);
+                tile_of(1, of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS, &of, i, j);
     } else {
         for (int64_t j = 0; j < of.n; j += 2 * LANES)
             for (int64_t i = 0; i < of.m; i += MOST_ROWS)
-                tile_of(of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS, &of, i, j);
+                tile_of(0, of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS, &of, i, j);
     }
 }
 
@@ -136,25 +140,25 @@ INLINE void shift(float *outputs, int64_t batch, int64_t n, const float *by) {
 }
 
 /* Derivative of the mean loss by the outputs, in their place: probabilities less what is expected, over the batch. */
-INLINE void differentiate(float *outputs, int64_t batch, int64_t n, const float *expected, int64_t width) {
+INLINE void differentiate(float *outputs, int64_t batch, int64_t n, const float *const *samples, int64_t expected) {
     for (int64_t i = 0; i < batch; i++) {
         float *out = outputs + i * padded(n), most = out[0], sum = 0.0f;
         for (int64_t j = 1; j < n; j++) most = out[j] > most ? out[j] : most;
         for (int64_t j = 0; j < n; j += LANES) *(vector *)(out + j) = exponential(*(vector *)(out + j) - most, 0.0f);
         for (int64_t j = 0; j < n; j++) sum += out[j];
-        for (int64_t j = 0; j < n; j++) out[j] = (out[j] / sum - expected[i * width + j]) / (float)batch;
+        for (int64_t j = 0; j < n; j++) out[j] = (out[j] / sum - samples[i][expected + j]) / (float)batch;
         for (int64_t j = n; j < padded(n); j++) out[j] = 0.0f;
     }
 }
 
 /* The same for one output, of as many samples at a time as there are lanes. */
-INLINE void differentiate_one(float *outputs, int64_t batch, const float *expected, int64_t width) {
+INLINE void differentiate_one(float *outputs, int64_t batch, const float *const *samples, int64_t expected) {
     for (int64_t i = 0; i < batch; i += LANES) {
-        const int64_t samples = batch - i < LANES ? batch - i : LANES;
+        const int64_t lanes = batch - i < LANES ? batch - i : LANES;
         float z[LANES] = {0.0f}, *out = outputs + i * LANES;
-        for (int64_t j = 0; j < samples; j++) z[j] = out[j * LANES];
+        for (int64_t j = 0; j < lanes; j++) z[j] = out[j * LANES];
         *(vector *)z = 1.0f / (1.0f + exponential(-*(vector *)z, 0.0f));
-        for (int64_t j = 0; j < samples; j++) out[j * LANES] = (z[j] - expected[(i + j) * width]) / (float)batch;
+        for (int64_t j = 0; j < lanes; j++) out[j * LANES] = (z[j] - samples[i + j][expected]) / (float)batch;
     }
 }
 
@@ -186,26 +190,28 @@ INLINE int64_t unpack(const float *model, const int64_t *units, int64_t layers, 
     return parameters;
 }
 
-/* A network in training: for every layer its weights and velocity, what goes into it, and the derivative of the loss by
-   its outputs. All layers' weights lie in one piece, and so do all velocities. */
+/* A network in training: for every layer its weights and velocity, the rows that go into it, and the derivative of the
+   loss by its outputs. All layers' weights lie in one piece, and so do all velocities. Rows of the first layer are samples
+   where they lie; nothing of them is copied. */
 typedef struct {
-    int64_t layers, width, tanh, numbers; /* numbers: of all weights */
+    int64_t layers, batch, tanh, numbers; /* numbers: of all weights */
     const int64_t *units;
-    float *start, **weights, **velocity, **inputs, **delta;
-    float *turned; /* a layer's weights, transposed */
+    float *start, **weights, **velocity, **delta;
+    float **inputs, **deltas; /* (layers, batch): the rows of what goes into a layer, and of its delta */
+    float *turned;            /* a layer's weights, transposed */
 } network;
 
-INLINE int64_t row_of(const network *net, int64_t layer) { /* from one row of a layer's inputs to the next */
-    return layer ? padded(net->units[layer]) + LANES : net->width;
+INLINE const float *const *rows_of(float **rows, const network *net, int64_t layer) {
+    return (const float *const *)rows + layer * net->batch;
 }
 
 INLINE void forward(const network *net, int64_t rows) {
     for (int64_t l = 0; l < net->layers; l++) {
         const int64_t n = padded(net->units[l + 1]);
-        multiply((product){.m = rows, .n = n, .k = net->units[l] + 1, .step_i = row_of(net, l), .step_p = 1,
-                           .a = net->inputs[l], .b = net->weights[l], .out = net->delta[l]});
+        multiply((product){.m = rows, .n = n, .k = net->units[l] + 1, .a = rows_of(net->inputs, net, l),
+                           .b = net->weights[l], .out = net->delta[l]});
         for (int64_t i = 0; l + 1 < net->layers && i < rows; i++) {
-            float *hidden = net->inputs[l + 1] + i * row_of(net, l + 1);
+            float *hidden = net->inputs[(l + 1) * net->batch + i];
             const float *z = net->delta[l] + i * n;
             for (int64_t j = 0; net->tanh && j < n; j += LANES)
                 *(vector *)(hidden + j) = hyperbolic_tangent(*(const vector *)(z + j));
@@ -228,50 +234,50 @@ INLINE void turn(const float *weights, int64_t inputs, int64_t outputs, float *t
 /* Derivatives layer by layer, from the last one down, and a step of SGD with momentum. */
 INLINE void backward(const network *net, int64_t rows, float rate, float momentum) {
     for (int64_t l = net->layers - 1; l >= 0; l--) {
-        const int64_t n = padded(net->units[l + 1]), in = padded(net->units[l]), row = row_of(net, l);
+        const int64_t n = padded(net->units[l + 1]), in = padded(net->units[l]);
         if (l) {
             float *below = net->delta[l - 1];
             turn(net->weights[l], net->units[l], net->units[l + 1], net->turned);
-            multiply((product){.m = rows, .n = in, .k = net->units[l + 1], .step_i = n, .step_p = 1,
-                               .a = net->delta[l], .b = net->turned, .out = below});
+            multiply((product){.m = rows, .n = in, .k = net->units[l + 1], .a = rows_of(net->deltas, net, l),
+                               .b = net->turned, .out = below});
             for (int64_t i = 0; i < rows; i++) {
-                const float *hidden = net->inputs[l] + i * row;
+                const float *hidden = net->inputs[l * net->batch + i];
                 for (int64_t p = 0; p < in; p++) {
                     const float slope = net->tanh ? 1.0f - hidden[p] * hidden[p] : hidden[p] > 0.0f ? 1.0f : 0.0f;
                     below[i * in + p] = slope == 0.0f ? 0.0f : below[i * in + p] * slope;
                 }
             }
         }
-        multiply((product){.m = net->units[l] + 1, .n = n, .k = rows, .step_i = 1, .step_p = row, .a = net->inputs[l],
+        multiply((product){.m = net->units[l] + 1, .n = n, .k = rows, .a = rows_of(net->inputs, net, l),
                            .b = net->delta[l], .out = net->velocity[l], .weights = net->weights[l],
                            .momentum = momentum, .rate = rate});
     }
 }
 
 /* Memory for a network of the given units, in one piece that the caller frees with the table; 0 if there is none. */
-INLINE float *allocate(network *net, float **table, int64_t batch) {
-    const int64_t layers = net->layers, copied = (batch * net->width + 15) / 16 * 16;
+INLINE float *allocate(network *net, float **table) {
+    const int64_t layers = net->layers, batch = net->batch;
     int64_t others = 0, turned = 0;
     net->numbers = 0;
     for (int64_t l = 0; l < layers; l++) {
         const int64_t n = padded(net->units[l + 1]), in = padded(net->units[l]);
         net->numbers += (net->units[l] + 1) * n;
-        others += batch * n + batch * (n + LANES);
+        others += batch * n + (l ? batch * (in + LANES) : 0);
         turned = l && in * n > turned ? in * n : turned;
     }
-    const int64_t bytes = (3 * net->numbers + copied + others + turned) * (int64_t)sizeof(float);
+    const int64_t bytes = (3 * net->numbers + others + turned) * (int64_t)sizeof(float);
     float *memory = aligned_alloc(64, (size_t)((bytes + 63) / 64 * 64)), *next = memory; /* 64: a line of the cache */
     if (!memory) return 0;
     net->weights = table, net->velocity = table + layers, net->delta = table + 2 * layers;
-    net->inputs = table + 3 * layers;
+    net->inputs = table + 3 * layers, net->deltas = net->inputs + layers * batch;
     net->start = next, next += net->numbers;
     for (int64_t l = 0; l < layers; l++) net->weights[l] = next, next += (net->units[l] + 1) * padded(net->units[l + 1]);
     for (int64_t l = 0; l < layers; l++) net->velocity[l] = next, next += (net->units[l] + 1) * padded(net->units[l + 1]);
-    net->inputs[0] = next, next += copied;
     for (int64_t l = 0; l < layers; l++) {
-        const int64_t n = padded(net->units[l + 1]);
-        net->delta[l] = next, next += batch * n;
-        net->inputs[l + 1] = next, next += batch * (n + LANES);
+        const int64_t n = padded(net->units[l + 1]), in = padded(net->units[l]);
+        net->delta[l] = next;
+        for (int64_t i = 0; i < batch; i++, next += n) net->deltas[l * batch + i] = next;
+        for (int64_t i = 0; l && i < batch; i++, next += in + LANES) net->inputs[l * batch + i] = next;
     }
     net->turned = next;
     return memory;
@@ -287,9 +293,9 @@ TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t
                               int64_t clients, int64_t epochs, int64_t batch, int64_t layers, const int64_t *units,
                               int64_t tanh, const float *shifts, const float *model, float *updates, float rate,
                               float momentum) {
-    network net = {.layers = layers, .width = width, .units = units, .tanh = tanh};
-    float **table = malloc((size_t)(4 * layers + 1) * sizeof(float *));
-    float *memory = table ? allocate(&net, table, batch) : 0;
+    network net = {.layers = layers, .batch = batch, .units = units, .tanh = tanh};
+    float **table = malloc((size_t)((3 + 2 * batch) * layers) * sizeof(float *));
+    float *memory = table ? allocate(&net, table) : 0;
     if (memory) pack(model, units, layers, net.start);
     for (int64_t client = 0; memory && client < clients; client++) {
         memcpy(net.weights[0], net.start, (size_t)net.numbers * sizeof(float));
@@ -297,15 +303,12 @@ TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t
         for (int64_t epoch = 0; epoch < epochs; epoch++, order += sizes[client])
             for (int64_t start = 0; start < sizes[client]; start += batch) {
                 const int64_t rows = sizes[client] - start < batch ? sizes[client] - start : batch;
-                for (int64_t i = 0; i < rows; i++) {
-                    const float *sample = samples + order[start + i] * width;
-                    memcpy(net.inputs[0] + i * width, sample, (size_t)width * sizeof(float));
-                }
+                for (int64_t i = 0; i < rows; i++) net.inputs[i] = (float *)samples + order[start + i] * width;
                 forward(&net, rows);
                 if (shifts) shift(net.delta[layers - 1], rows, units[layers], shifts + client * units[layers]);
-                const float *expected = net.inputs[0] + units[0] + 1;
-                if (units[layers] == 1) differentiate_one(net.delta[layers - 1], rows, expected, width);
-                else differentiate(net.delta[layers - 1], rows, units[layers], expected, width);
+                const float *const *batch_of = rows_of(net.inputs, &net, 0);
+                if (units[layers] == 1) differentiate_one(net.delta[layers - 1], rows, batch_of, units[0] + 1);
+                else differentiate(net.delta[layers - 1], rows, units[layers], batch_of, units[0] + 1);
                 backward(&net, rows, rate, momentum);
             }
         updates += unpack(model, units, layers, net.weights[0], updates);
