@@ -117,6 +117,15 @@ def _with_hidden(width: int, parts: list[nn.Module], outputs: int) -> nn.Module:
     return nn.Sequential(*parts, nn.Linear(width, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, outputs))
 
 
+class RectifiedNorm(nn.GroupNorm):
+    """Group normalisation, a shortcut added to it if there is one, and a rectifier: one part, as it can be one pass."""
+
+    def forward(self, x: Tensor, beside: Tensor | None = None) -> Tensor:
+        """Return the images, normed, with the shortcut added, and rectified."""
+        y = super().forward(x)
+        return torch.relu(y if beside is None else y + beside)
+
+
 class Residual(nn.Module):
     """Two 3 × 3 convolutions with group normalisation, and a shortcut (He et al. 2016, option A)."""
 
@@ -124,16 +133,16 @@ class Residual(nn.Module):
         super().__init__()
         self.stride = 1 if channels == outputs else 2
         self.first = nn.Conv2d(channels, outputs, 3, self.stride, padding=1, bias=False)
-        self.first_norm = nn.GroupNorm(_GROUPS, outputs)
+        self.first_norm = RectifiedNorm(_GROUPS, outputs)
         self.second = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.second_norm = nn.GroupNorm(_GROUPS, outputs)
+        self.second_norm = RectifiedNorm(_GROUPS, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         """The block's output."""
-        y = self.second_norm(self.second(torch.relu(self.first_norm(self.first(x)))))
+        y = self.second(self.first_norm(self.first(x)))
         if self.stride > 1:
             x = nn.functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, y.shape[1] - x.shape[1]))
-        return torch.relu(y + x)
+        return self.second_norm(y, x)
 
 
 def resnet20(shape: torch.Size, outputs: int) -> nn.Module:

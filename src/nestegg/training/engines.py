@@ -20,6 +20,7 @@ from nestegg.training.blocks import Engine
 from nestegg.training.clients import Clients
 from nestegg.training.dense import DenseEngine, is_dense, is_hooked
 from nestegg.training.evaluation import channels_last, convolves
+from nestegg.training.layers import compiled_layers
 from nestegg.training.local import LocalTraining, batches
 from nestegg.training.losses import is_entropy, loss_for
 from nestegg.training.performance import Performance
@@ -34,7 +35,7 @@ class LoopEngine:
     """One client after the other, any model: the readable engine, and the one that others are compared with."""
 
     name = "loop"
-    instruction_set: str | None = None  # torch chooses its own
+    instruction_set: str | None = None  # of the kernel, if it computes some layers; torch chooses its own
 
     def __init__(
         self,
@@ -43,11 +44,16 @@ class LoopEngine:
         training: LocalTraining,
         randomness: Randomness,
         precision: str = "fp32",
+        compiled: kernel.Kernel | None = None,
     ) -> None:
         self.clients, self.training, self.randomness, self.precision = clients, training, randomness, precision
         self.layout, device = Layout.of(model), clients.zeros[0].device
         self.weights, self.velocity = (torch.zeros(self.layout.size, device=device) for _ in range(2))
-        self.pristine = pooled_first(copy.deepcopy(model).train()), training.loss, training.optimizer
+        ours = pooled_first(copy.deepcopy(model).train())
+        # Derivatives of derivatives, which a loss of one's own may take, torch alone has.
+        if compiled is not None and is_entropy(training.loss) and compiled_layers(ours, compiled):
+            self.instruction_set = compiled.instruction_set
+        self.pristine = ours, training.loss, training.optimizer
         self.convolves, self.keeps_nothing = convolves(model), _keeps_nothing(model, training)
         self._renew()
         self.buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
@@ -186,7 +192,8 @@ def make_engine(
     reason = obstacle if name == "auto" and obstacle else "as asked for"
     if device != "cpu":
         reason += "; untested on such devices"
-    return LoopEngine(model, clients, training, randomness, performance.precision), reason
+    layers = compiled if device == "cpu" and performance.precision == "fp32" else None
+    return LoopEngine(model, clients, training, randomness, performance.precision, layers), reason
 
 
 def _keeps_nothing(model: nn.Module, training: LocalTraining) -> bool:

@@ -1,7 +1,7 @@
-/* Local training of many small dense networks, and the sum of clipped updates, for the instruction sets of a processor;
-   and the orders in which clients take their samples.
+/* Local training of many small dense networks, the sum of clipped updates, and parts of convolutional networks, for the
+   instruction sets of a processor; and the orders in which clients take their samples.
 
-   kernel.h holds the first two, written for vectors of LANES numbers. It is included once for each instruction set, in the width
+   kernel.h holds the first two, and layers.h the third, written for vectors of LANES numbers. They are included once for each instruction set, in the width
    of its registers and with tiles of MOST_ROWS by 2 vectors, for which there are enough of them. Every element of a product
    is the same sum in the same order in any width. Where a set multiplies and adds with one rounding, MULTIPLY_ADD does;
    the compiler may do so nowhere else (-ffp-contract=off). So all sets agree to the bit, except `baseline`, which rounds
@@ -95,7 +95,7 @@ int nestegg_orders(uint64_t key, const int64_t *clients, const int64_t *sizes, c
 }
 
 /* Counted up whenever arguments change: a library from before is then not used. */
-int nestegg_interface(void) { return 4; }
+int nestegg_interface(void) { return 5; }
 
 /* The instruction sets that this processor has, the widest first; 0 after the last. */
 const char *nestegg_instruction_set(int64_t number) {

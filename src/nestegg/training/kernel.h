@@ -354,6 +354,8 @@ TARGET void OWN(nestegg_add_clipped)(const float *updates, int64_t clients, int6
     }
 }
 
+#include "layers.h"
+
 #undef OWN
 #undef TARGET
 #undef LANES

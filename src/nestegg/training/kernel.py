@@ -24,7 +24,7 @@ from nestegg.errors import InputError
 from nestegg.mechanism import BELOW
 
 VARIABLE = "NESTEGG_KERNEL"
-_INTERFACE = 4  # what kernel.c says of itself
+_INTERFACE = 5  # what kernel.c says of itself
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,10 @@ class Kernel:
 
     library: ctypes.CDLL
     instruction_set: str
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        """Return itself, for models that hold it: a library is not copied."""
+        return self
 
 
 class Network(NamedTuple):
@@ -148,19 +152,19 @@ def train(kernel: Kernel, model: Tensor, network: Network, work: Work, steps: St
     # Where no layer fills half of a vector of sixteen, vectors of eight are faster and give the same bits.
     narrow = kernel.instruction_set == "avx512" and max(network.units[1:]) <= 8
     failed = getattr(kernel.library, f"nestegg_train_{'avx2' if narrow else kernel.instruction_set}")(
-        _at(samples.data_ptr()),
+        address(samples.data_ptr()),
         whole(samples.shape[1]),
-        _at(order.ctypes.data),
-        _at(sizes.ctypes.data),
+        address(order.ctypes.data),
+        address(sizes.ctypes.data),
         whole(len(sizes)),
         whole(steps.epochs),
         whole(steps.batch),
         whole(len(layers) - 1),
-        _at(layers.ctypes.data),
+        address(layers.ctypes.data),
         whole(network.tanh),
-        _at(None if shifts is None else shifts.ctypes.data),
-        _at(model.data_ptr()),
-        _at(updates.data_ptr()),
+        address(None if shifts is None else shifts.ctypes.data),
+        address(model.data_ptr()),
+        address(updates.data_ptr()),
         real(steps.rate),
         real(steps.momentum),
     )
@@ -194,12 +198,12 @@ def orders(
     whole = ctypes.c_int64
     failed = kernel.library.nestegg_orders(
         ctypes.c_uint64(key),
-        _at(numbers.ctypes.data),
-        _at(sizes.ctypes.data),
-        _at(starts.ctypes.data),
+        address(numbers.ctypes.data),
+        address(sizes.ctypes.data),
+        address(starts.ctypes.data),
         whole(len(numbers)),
         whole(epochs),
-        _at(order.ctypes.data),
+        address(order.ctypes.data),
     )
     if failed:
         raise MemoryError("not enough memory to shuffle a client's samples")
@@ -245,19 +249,20 @@ def add_clipped(
     lengths = np.empty(len(updates))
     whole, real = ctypes.c_int64, ctypes.c_double
     getattr(kernel.library, f"nestegg_add_clipped_{kernel.instruction_set}")(
-        _at(updates.data_ptr()),
+        address(updates.data_ptr()),
         whole(len(updates)),
         whole(updates.shape[1]),
-        _at(cuts.ctypes.data),
+        address(cuts.ctypes.data),
         whole(len(cuts) - 1),
-        _at(norms.ctypes.data),
+        address(norms.ctypes.data),
         real(BELOW),
         real(step),
-        _at(total.ctypes.data),
-        _at(lengths.ctypes.data),
+        address(total.ctypes.data),
+        address(lengths.ctypes.data),
     )
     return lengths
 
 
-def _at(address: int | None) -> ctypes.c_void_p:
-    return ctypes.c_void_p(address)
+def address(number: int | None) -> ctypes.c_void_p:
+    """Return where something lies in memory, as the kernel takes it; None is nowhere."""
+    return ctypes.c_void_p(number)

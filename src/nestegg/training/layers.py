@@ -1,0 +1,159 @@
+"""Parts of convolutional networks by the compiled kernel: normalisation and pooling, each with the rectifier behind it.
+
+Torch runs through memory once for each of them, and again for each derivative; the kernel does it in as few passes as
+will do. Pooling gives torch's own bits. Normalisation differs from torch's in the last ones, and is the same in every
+instruction set but `baseline`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from nestegg.models.networks import RectifiedNorm
+from nestegg.training.dense import is_hooked
+from nestegg.training.kernel import Kernel, address
+
+_CHANNELS = 16  # the kernel takes multiples of it, in any instruction set
+
+
+def compiled_layers(model: nn.Module, kernel: Kernel) -> bool:
+    """Put the kernel's parts in the place of torch's wherever a model has them; return whether it has any.
+
+    Names of parameters stay. What has hooks is left alone.
+    """
+    found = False
+    for part in [*model.modules()]:
+        if type(part) is nn.Sequential:
+            found |= _in_sequence(part, kernel)
+        for name, child in part.named_children():
+            if type(child) is RectifiedNorm and not is_hooked(child):
+                setattr(part, name, CompiledNorm(child, kernel))
+                found = True
+    return found
+
+
+def _in_sequence(parts: nn.Sequential, kernel: Kernel) -> bool:
+    found = False
+    for i in range(len(parts) - 1):
+        first, second = parts[i], parts[i + 1]
+        if type(second) is not nn.ReLU or is_hooked(first) or is_hooked(second):
+            continue
+        if type(first) is nn.GroupNorm and first.affine:
+            parts[i], parts[i + 1], found = CompiledNorm(first, kernel), nn.Identity(), True
+        elif type(first) is nn.MaxPool2d and _halves(first):
+            parts[i], parts[i + 1], found = CompiledPool(kernel), nn.Identity(), True
+    return found
+
+
+def _halves(pool: nn.MaxPool2d) -> bool:
+    """Whether pooling takes 2 × 2 pixels that do not overlap."""
+    sizes = [size if isinstance(size, tuple) else (size, size) for size in (pool.kernel_size, pool.stride)]
+    plain = (pool.padding, pool.dilation, pool.ceil_mode, pool.return_indices) == (0, 1, False, False)
+    return plain and sizes == [(2, 2), (2, 2)]
+
+
+class CompiledNorm(RectifiedNorm):
+    """A norm of the same parameters, by the kernel where the images are as it takes them."""
+
+    def __init__(self, norm: nn.GroupNorm, kernel: Kernel) -> None:
+        super().__init__(norm.num_groups, norm.num_channels, norm.eps)
+        self.weight, self.bias, self._kernel = norm.weight, norm.bias, kernel
+
+    def forward(self, x: Tensor, beside: Tensor | None = None) -> Tensor:
+        """Return the images, normed, with a shortcut added if there is one, and rectified."""
+        if not _fits(x) or not (beside is None or (_fits(beside) and beside.shape == x.shape)):
+            return super().forward(x, beside)
+        settings = (self._kernel, self.num_groups, self.eps)
+        y: Tensor = _Norm.apply(x, beside, self.weight, self.bias, settings)  # type: ignore[no-untyped-call]
+        return y
+
+
+class CompiledPool(nn.Module):
+    """The largest of every 2 × 2 pixels, rectified; by the kernel where the images are as it takes them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self._kernel = kernel
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return images of half the height and width."""
+        if not _fits(x) or min(x.shape[2:]) < 2:
+            return torch.relu(nn.functional.max_pool2d(x, 2))
+        y: Tensor = _Pool.apply(x, self._kernel)  # type: ignore[no-untyped-call]
+        return y
+
+
+def _fits(images: Tensor) -> bool:
+    return (
+        images.dim() == 4
+        and images.dtype == torch.float32
+        and images.device.type == "cpu"
+        and images.shape[1] % _CHANNELS == 0
+        and images.numel() > 0
+        and images.is_contiguous(memory_format=torch.channels_last)
+    )
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, settings: tuple[Kernel, int, float]
+    ) -> Tensor:
+        ctx.kernel, ctx.groups, least = settings
+        y, moments = torch.empty_like(x), x.new_empty(len(x), ctx.groups, 2)
+        images = (x, beside, weight.contiguous(), bias.contiguous())
+        _call(ctx.kernel, "nestegg_norm", *images, *_sizes(x), ctx.groups, ctypes.c_double(least), y, moments)
+        ctx.save_for_backward(x, y, weight, moments)
+        ctx.adds = beside is not None
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, weight, moments = ctx.saved_tensors
+        dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
+        dbeside = torch.empty_like(x) if ctx.adds else None
+        dy = dy.contiguous(memory_format=torch.channels_last)
+        known = (x, y, dy, weight.contiguous(), moments)
+        _call(ctx.kernel, "nestegg_norm_back", *known, *_sizes(x), ctx.groups, dx, dbeside, dweight, dbias)
+        return dx, dbeside, dweight, dbias, None
+
+
+class _Pool(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
+        samples, channels, height, width = ctx.shape = x.shape
+        ctx.kernel, half = kernel, (samples, channels, height // 2, width // 2)
+        y = torch.empty(half, memory_format=torch.channels_last)
+        place = torch.empty(half, dtype=torch.int8, memory_format=torch.channels_last)
+        _call(kernel, "nestegg_pool", x, samples, height, width, channels, y, place)
+        ctx.save_for_backward(place)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
+        (place,), (samples, channels, height, width) = ctx.saved_tensors, ctx.shape
+        dx = torch.empty(ctx.shape, memory_format=torch.channels_last)
+        dy = dy.contiguous(memory_format=torch.channels_last)
+        _call(ctx.kernel, "nestegg_pool_back", dy, place, samples, height, width, channels, dx)
+        return dx, None
+
+
+def _sizes(images: Tensor) -> tuple[int, int, int]:
+    """Samples, pixels, channels."""
+    return images.shape[0], images.shape[2] * images.shape[3], images.shape[1]
+
+
+def _call(kernel: Kernel, name: str, *arguments: Tensor | int | ctypes.c_double | None) -> None:
+    passed = [
+        address(one.data_ptr()) if isinstance(one, Tensor) else address(None) if one is None
+        else ctypes.c_int64(one) if isinstance(one, int) else one
+        for one in arguments
+    ]  # fmt: skip
+    getattr(kernel.library, f"{name}_{kernel.instruction_set}")(*passed)
