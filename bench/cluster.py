@@ -39,7 +39,7 @@ class Terms:
     Attributes:
         block: seconds of one block on one core.
         call: seconds of a share without work and without numbers, there and back.
-        number: seconds that the leading process takes for each number of a share's sum.
+        number: seconds that a process takes for each number of a sum that comes to it.
         put: seconds to lay out the model.
         blocks: of a round.
         parameters: of the model.
@@ -57,8 +57,9 @@ class Terms:
         everybody, shares = machines * workers, shares_of(self.blocks, machines * workers)
         work = self.block * self.blocks / min(everybody, self.blocks)
         out = self.put + 4.0 * self.parameters * machines / bandwidth
-        back = shares * (8.0 * self.parameters / bandwidth + self.number * self.parameters)
-        return work + out + back + (self.call + 2.0 * latency) * shares / min(everybody, shares)
+        there = self.number * self.parameters * shares / machines  # each node adds up its own
+        back = machines * (8.0 * self.parameters / bandwidth + self.number * self.parameters)
+        return work + out + there + back + (self.call + 2.0 * latency) * (shares / min(everybody, shares) + 1.0)
 
 
 def shares_of(blocks: int, workers: int) -> int:

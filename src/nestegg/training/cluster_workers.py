@@ -1,12 +1,12 @@
 """Workers on a cluster: blocks go to processes of its nodes, and sums of lattice points come back.
 
-The model goes to each node once a round. A worker is given several blocks at a time and answers with one sum; sums of
-lattice points are exact, so that no bit of the result depends on who trained what, on how many machines, or on the
-order in which answers come. Where there is no noise there is no lattice: then each block comes back alone, and they are
-summed in their order.
+The model goes to each node once a round. A worker is given several blocks at a time; their sum stays on its node, and
+when all is trained, each node sends one. Sums of lattice points are exact, so that no bit of the result depends on who
+trained what, on how many machines, or on the order in which answers come. Where there is no noise there is no lattice:
+then each block comes back alone, and they are summed in their order.
 
-A worker may die at any time, and its node with it: what it had is given to another. Nodes that join are used from the
-next answer on.
+A worker may die at any time, and its node with it: what is lost with them is given to others. Nodes that join are used
+from the next answer on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from logging import getLogger
@@ -27,9 +27,10 @@ from nestegg.mechanism import BlockSum
 from nestegg.training.blocks import Clipping, Engine, Task
 from nestegg.training.cluster import Cluster, Node, say_refused
 from nestegg.training.connecting import first_line
+from nestegg.training.gathering import Gathering, NodeSum
 from nestegg.training.seats import Seat, seats_on
 from nestegg.training.sending import Outfit, as_tensor, pack
-from nestegg.training.shares import Share, Shares
+from nestegg.training.shares import Shares
 
 _LOOK = 0.5  # seconds between looks at the cluster while nobody answers
 _START = 15.0  # seconds to wait at first for workers that are not ready, if others are
@@ -38,8 +39,6 @@ _SILENCE = 10.0  # seconds without the cluster's head after which a round is giv
 _LIVES = 3  # workers that the same blocks may cost
 _LOG = getLogger("nestegg.cluster")
 _keys = count(1)
-
-Given = Mapping[Any, tuple[Seat, Share]]
 
 
 class ClusterWorkers:
@@ -86,26 +85,33 @@ class ClusterWorkers:
         shares = Shares(tasks, is_exact=clipping.step > 0.0)
         sent, serial = ray.put(model.cpu().numpy()), self._serial + 1
         self._serial = serial
-        given: dict[Any, tuple[Seat, Share]] = {}
-        heard = time.monotonic()
+        given: dict[Any, NodeSum] = {}  # by the counts that a worker answers with
+        gathering, fetched, heard = Gathering(), dict[Any, NodeSum](), time.monotonic()
         while shares.are_left:
-            busy = {seat for seat, _ in given.values()}
+            busy = {part.seat for part in given.values()}
             for seat in self._ready():
                 if seat not in busy and (share := shares.take(self.count)) is not None:
-                    given[seat.actor.train.remote(self._key, serial, sent, share.tasks)] = seat, share
-            answers = self._wait(given)
+                    train = seat.actor.train.options(num_returns=2)
+                    total, counts = train.remote(self._key, serial, sent, share.tasks)
+                    given[counts] = NodeSum(seat, total, [share])
+            if not given or clipping.step == 0.0:
+                fetched |= gathering.collect()
+            answers = self._wait([*given, *fetched])
             heard = time.monotonic() if answers else heard
             self._check_alive(heard)
             for answer in answers:
-                seat, share = given.pop(answer)
-                result = self._answered(seat, answer)
-                if result is not None:
-                    shares.add(share, result)
-                elif shares.give_back(share) >= _LIVES:
+                is_trained = answer in given
+                part = (given if is_trained else fetched).pop(answer)
+                found = self._answered(part.seat, answer)
+                if found is None and shares.give_back(part.shares) >= _LIVES:
                     raise InputError(
-                        f"the same part of a round was lost with {_LIVES} workers, the last on node {seat.node.name}; "
-                        "perhaps it takes more memory than they have."
+                        f"the same part of a round was lost with {_LIVES} workers, the last on node "
+                        f"{part.seat.node.name}; perhaps it takes more memory than they have."
                     )
+                if found is not None and is_trained:
+                    gathering.keep(replace(part, bits=found[0], broken=found[1]))
+                elif found is not None:
+                    shares.add(part.shares, BlockSum(as_tensor(found), part.bits, part.broken))
             yield from shares.finished()
 
     def _ready(self) -> list[Seat]:
@@ -117,20 +123,20 @@ class ClusterWorkers:
         self.count = len(seats)
         return [seat for seat in seats if seat.prepared[self._key] is None]
 
-    def _wait(self, given: Given) -> list[Any]:
-        """Those that have been given something and have answered; others that have become ready are let in."""
+    def _wait(self, asked: Collection[Any]) -> list[Any]:
+        """What was asked for and is there now; workers that have become ready are let in."""
         import ray
 
         seats = self._all.on(self._nodes(), self._wanted)
         starting = {ref: seat for seat in seats if (ref := seat.prepared.get(self._key)) is not None}
-        if not (given or starting):
+        if not (asked or starting):
             time.sleep(_LOOK)
             return []
-        ready, _ = ray.wait([*given, *starting], timeout=_LOOK)
+        ready, _ = ray.wait([*asked, *starting], timeout=_LOOK)
         for one in ready:
             if one in starting:
                 self._let_in(starting[one])
-        return [one for one in ready if one in given]
+        return [one for one in ready if one in asked]
 
     def _let_in(self, seat: Seat) -> None:
         """Take a worker that is ready, or refuse its node by name."""
@@ -151,18 +157,17 @@ class ClusterWorkers:
             self._refused[seat.node.name] = why
             say_refused(seat.node, why)
 
-    def _answered(self, seat: Seat, answer: Any) -> BlockSum | None:
+    def _answered(self, seat: Seat, answer: Any) -> Any:
         """What a worker answered; None if it died before that."""
         import ray
 
         try:
-            total, bits, broken = ray.get(answer)
+            return ray.get(answer)
         except ray.exceptions.RayTaskError as error:
             raise InputError(f"a worker on node {seat.node.name} failed: {first_line(error)}.") from None
         except ray.exceptions.RayError:
             self._lose(seat)
             return None
-        return BlockSum(as_tensor(total), bits, broken)
 
     def _lose(self, seat: Seat) -> None:
         _LOG.warning(f"A worker on node {seat.node.name} was lost; what it was to do is done by others.")
@@ -176,7 +181,7 @@ class ClusterWorkers:
             ready = len(self._ready())
             if ready and (ready == self.count or time.monotonic() - began > _START):
                 return
-            self._wait({})
+            self._wait([])
             self._check_alive(began)
 
     def _check_alive(self, heard: float) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -51,8 +52,8 @@ class Worker:
 
     def train(
         self, key: int, serial: int, model: NDArray[Any], tasks: Sequence[Task]
-    ) -> tuple[NDArray[Any], float, int]:
-        """Train blocks, one after the other, from a model of this serial number; return the parts of their sum."""
+    ) -> tuple[NDArray[Any], tuple[float, int]]:
+        """Train blocks, one after the other, from a model of this serial number; return their sum, and its counts."""
         engine, witness = self._made[key]
         if (key, serial) != self._from:
             device = engine.clients.zeros[0].device
@@ -62,7 +63,12 @@ class Worker:
             part, *_ = timed(engine, witness, self._model, task)
             total = total + part.total if len(total) else part.total
             bits, broken = bits + part.bits, broken + part.broken
-        return total.cpu().numpy(), bits, broken
+        return total.cpu().numpy(), (bits, broken)
+
+    def add(self, *totals: NDArray[Any]) -> NDArray[Any]:
+        """Return the sum of sums that lie on this node."""
+        total: NDArray[Any] = np.sum(totals, axis=0)
+        return total
 
 
 @dataclass(eq=False)

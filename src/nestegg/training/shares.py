@@ -41,7 +41,7 @@ class Shares:
         self._tasks, self._is_exact = tasks, is_exact
         self._next, self._used, self._shares = 0, 0, 0
         self._again: list[Share] = []
-        self._sums: dict[int, BlockSum] = {}
+        self._sums: dict[int, tuple[BlockSum, int]] = {}  # by the place of the first share: a sum, and of how many
 
     @property
     def are_left(self) -> bool:
@@ -60,15 +60,16 @@ class Shares:
         self._next, self._shares = self._next + count, self._shares + 1
         return share
 
-    def give_back(self, share: Share) -> int:
-        """Take a share back from a worker that has died; return how many have died of it."""
-        share.lost += 1
-        self._again.append(share)
-        return share.lost
+    def give_back(self, shares: Sequence[Share]) -> int:
+        """Take shares back that were lost with a worker; return how many workers one of them has cost."""
+        for share in shares:
+            share.lost += 1
+        self._again += shares
+        return max(share.lost for share in shares)
 
-    def add(self, share: Share, result: BlockSum) -> None:
-        """Keep the sum of a share until it is used."""
-        self._sums[share.place] = result
+    def add(self, shares: Sequence[Share], result: BlockSum) -> None:
+        """Keep the sum of some shares until it is used."""
+        self._sums[shares[0].place] = result, len(shares)
 
     def finished(self) -> Iterator[BlockSum]:
         """Yield sums that can be used now."""
@@ -76,5 +77,6 @@ class Shares:
             place = next(iter(self._sums)) if self._is_exact else self._used
             if place not in self._sums:
                 return
-            self._used += 1
-            yield self._sums.pop(place)
+            result, count = self._sums.pop(place)
+            self._used += count
+            yield result
