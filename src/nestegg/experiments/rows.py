@@ -11,7 +11,7 @@ from nestegg.experiments.outcomes import NO_NUMBER, Duel, Number, Outcome
 from nestegg.experiments.scales import configured, scaled
 from nestegg.planning import LABELS, Plan, epsilon_by_pld
 
-NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "format", "verdict on the row")
+NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "format", "verdict on the row", "note")
 DUELS = ("row", "method", "rival", "ahead by", "95 % interval", "p", "seeds", "verdict", "hashes")
 SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left", "hash")
 NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round", "hash")
@@ -19,10 +19,10 @@ CURVES = ("row", "method", "round")
 
 
 def number_rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    """A line for each number: the paper's, ours, the difference, and the row's verdict."""
+    """A line for each number: the paper's, ours, the difference, and the row's verdict with what it leaves out."""
     labels = {column.name: column.label for column in outcome.experiment.columns}
     return [
-        (line.row.label, labels[name], *_number_cells(number), line.verdict)
+        (line.row.label, labels[name], *_number_cells(number), line.verdict, line.note)
         for line in outcome.lines
         for name, number in line.numbers.items()
     ]
@@ -79,7 +79,7 @@ def wide_rows(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
     for line in lines:
         best = {name: f"c = {norm:.4g}" for name, norm in line.row.best.items()}
         entries = (_entry(line.numbers[c.name], best.get(c.name)) for c in columns)
-        table.append([line.row.label, *entries, line.verdict])
+        table.append([line.row.label, *entries, "\n".join(filter(None, (line.verdict, line.note)))])
     if all(line.verdict == NO_NUMBER for line in lines):
         table = [row[:-1] for row in table]
     if len(columns) > len(lines):
@@ -127,4 +127,4 @@ def _duel_cells(duel: Duel, measure: str) -> tuple[str, ...]:
     ahead = f"{duel.ahead:+.{_digits(measure)}f}"
     p = "–" if duel.p is None else f"{duel.p:.3f}" if duel.p >= 0.001 else "< 0.001"
     interval = "–" if duel.interval is None else " to ".join(f"{end:+.{_digits(measure)}f}" for end in duel.interval)
-    return ahead, interval, p, str(duel.seeds), duel.verdict, "\n".join(duel.hashes)
+    return ahead, interval, p, str(duel.seeds), duel.verdict, " ".join(duel.hashes)
