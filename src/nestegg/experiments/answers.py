@@ -46,7 +46,7 @@ def asked_pictures(text: str, outcomes: Mapping[str, Outcome]) -> dict[str, alt.
 
     `![Title](images/results/when-to-spend/law.svg "*: optimal minus idp-fedavg")` draws leads with their intervals.
     """
-    charts = {}
+    charts: dict[str, alt.TopLevelMixin] = {}
     for image in _PICTURE.finditer(text):
         one_of(f"image {image['file']}.svg", image["name"], outcomes)
         outcome = outcomes[image["name"]]
