@@ -110,7 +110,8 @@ def _show(console: Console, outcome: Outcome) -> None:
     ]
     _print(console, NUMBERS[1:-3], numbers)  # formats are above
     if duels := duel_rows(outcome):
-        _print(console, DUELS[1:-1], [row[:-1] for row in duels])  # hashes are above
+        names = [[cell.partition("\n")[0] for cell in row] for row in duels]  # hashes are above
+        _print(console, DUELS[1:], names)
 
 
 def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
