@@ -16,7 +16,7 @@ help:
 	@echo "make check    style, types, architecture and the fast tests: what to run while you work"
 	@echo "make test     the same, all other tests, and how much of the package they cover: what must pass"
 	@echo "make docs     the documentation as a site in site/, to open from the disk; a broken link is an error"
-	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes docs/results.md"
+	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes the results in docs/"
 	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
 	@echo "make soak     a thousand kill -9, a million clients, a Flower federation killed at every step, planted bugs; two hours"
 	@echo "make format   let ruff rewrite the sources"

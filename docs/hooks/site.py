@@ -9,6 +9,8 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+from mkdocs.utils.templates import TemplateContext
 
 from docs.hooks import api, commands, configuration, formats
 
@@ -35,6 +37,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, name.lower(), content=beside_docs(text)))
     return files
+
+
+def on_page_context(context: TemplateContext, page: Page, **_: object) -> TemplateContext:
+    """Give the wide tables of results the room of a page's contents, which are three headings."""
+    if page.file.src_uri.startswith("results/"):
+        page.meta["hide"] = ["toc"]
+    return context
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:

@@ -104,11 +104,14 @@ def _show(console: Console, outcome: Outcome) -> None:
         for heads, rows in view_of(outcome).tables(outcome):
             _print(console, heads[1:], rows)
         return
-    verdicts = {line.row.label: line.verdict for line in outcome.lines}
-    numbers = [(f"{row[0]}: {verdicts[row[0]]}", *row[1:-2]) for row in number_rows(outcome)]
-    _print(console, NUMBERS[1:-2], numbers)  # formats are above
+    numbers = [
+        (": ".join((label, ", ".join(filter(None, (verdict, note))))), *cells)
+        for label, *cells, _, verdict, note in number_rows(outcome)
+    ]
+    _print(console, NUMBERS[1:-3], numbers)  # formats are above
     if duels := duel_rows(outcome):
-        _print(console, DUELS[1:-1], [row[:-1] for row in duels])  # hashes are above
+        names = [[cell.partition("\n")[0] for cell in row] for row in duels]  # hashes are above
+        _print(console, DUELS[1:], names)
 
 
 def _print(console: Console, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

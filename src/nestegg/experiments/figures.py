@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -37,7 +38,7 @@ def accuracy_chart(outcome: Outcome) -> alt.ConcatChart | None:
     legend = alt.Legend(orient="bottom") if compared else None
     panels = []
     for line in drawn:
-        base = alt.Chart(alt.Data(values=_points(outcome, line)), title=line.row.label, width=_PANEL).encode(
+        base = alt.Chart(alt.Data(values=_points(outcome, line)), title=_small(line.row.label), width=_PANEL).encode(
             y=alt.Y("method:N", sort=order, title=None, axis=alt.Axis(labelLimit=260)),
             color=alt.Color("method:N", scale=colours, legend=None),
         )
@@ -56,29 +57,38 @@ def accuracy_chart(outcome: Outcome) -> alt.ConcatChart | None:
 
 
 def lead_chart(outcome: Outcome) -> _Panel | None:
-    """How far each method is ahead of the first, row by row, with the interval of paired seeds; none before cells."""
+    """How far each method is ahead of the first, row by row."""
     first, *others = outcome.experiment.columns
+    return leads_chart(outcome.experiment.question, outcome.lines, others, first)
+
+
+def leads_chart(title: str, lines: Sequence[Line], methods: Sequence[Column], rival: Column) -> _Panel | None:
+    """How far methods are ahead of a rival, row by row, with the interval of paired seeds; none before there is one."""
     points = [
         {"row": line.row.label, "method": column.label, "ahead": duel.ahead, "low": low, "high": high}
-        for line in outcome.lines
-        for column in others
-        if (duel := paired(column.name, first.name, line.numbers)) is not None and duel.interval is not None
+        for line in lines
+        for column in methods
+        if (duel := paired(column.name, rival.name, line.numbers)) is not None and duel.interval is not None
         for low, high in [duel.interval]
     ]
     if not points:
         return None
-    order = [column.label for column in others]
+    order = [column.label for column in methods]
     colours = alt.Scale(domain=order, range=[PALETTE[i % len(PALETTE)] for i in range(len(order))])
-    legend = alt.Legend(title=None, orient="bottom", columns=2, labelLimit=260)
-    chart = alt.Chart(alt.Data(values=points), title=outcome.experiment.question, width=520, height=alt.Step(9))
+    legend = (
+        alt.Legend(title=None, orient="bottom", columns=2, columnPadding=40, labelLimit=260) if len(order) > 1 else None
+    )
+    step = alt.Step(max(9, 22 // len(order)))  # a row has room for its label
+    chart = alt.Chart(alt.Data(values=points), title=title, width=520, height=step)
     base = chart.encode(
         y=alt.Y("row:N", sort=None, title=None, axis=alt.Axis(labelLimit=300, grid=True)),
         yOffset=alt.YOffset("method:N", sort=order),
         color=alt.Color("method:N", sort=order, scale=colours, legend=legend),
     )
-    spread = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=f"points ahead of {first.label}"), x2="high:Q")
+    spread = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=f"points ahead of {rival.label}"), x2="high:Q")
+    shapes = alt.Shape("method:N", sort=order, scale=alt.Scale(domain=order), legend=legend)
     marks = base.mark_point(filled=True, size=60, opacity=1).encode(
-        x="ahead:Q", shape=alt.Shape("method:N", sort=order, legend=legend), tooltip=["row:N", "method:N", "ahead:Q"]
+        x="ahead:Q", shape=shapes, tooltip=["row:N", "method:N", "ahead:Q"]
     )
     zero = alt.Chart(alt.Data(values=[{"ahead": 0}])).mark_rule(color="#000000").encode(x="ahead:Q")
     return alt.layer(zero, spread, marks)
@@ -170,7 +180,7 @@ def _panel(
     dashes = alt.Scale(domain=order, range=[list(DASHES[i % len(DASHES)]) for i in range(len(order))])
     legend = alt.Legend(title=None, orient="bottom", columns=2, **LINE_LEGEND)
     curves = (
-        alt.Chart(alt.Data(values=rows), title=title, width=_PANEL, height=220)
+        alt.Chart(alt.Data(values=rows), title=_small(title), width=_PANEL, height=220)
         .mark_line(strokeWidth=2, point=alt.OverlayMarkDef(opacity=0, size=90))
         .encode(
             x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1), scale=alt.Scale(nice=False)),
@@ -188,6 +198,11 @@ def _panel(
         line = alt.Data(values=[{"value": budget}])
         marks.append(alt.Chart(line).mark_rule(color="#7F7F7F", strokeDash=[2, 4]).encode(y="value:Q"))
     return alt.layer(*marks)
+
+
+def _small(title: str) -> alt.TitleParams:
+    """A panel's title, below that of all."""
+    return alt.TitleParams(title, fontSize=12)
 
 
 def _common_seeds(line: Line) -> set[int]:

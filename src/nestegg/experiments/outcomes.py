@@ -16,17 +16,21 @@ from nestegg.experiments.definition import Experiment, Row
 from nestegg.experiments.scales import configured, stated_reduction
 
 CLOSE, APART, SURE = 3.0, 0.25, 0.05  # the least by which the paper calls a method better is 0.26
-NO_NUMBER = "the paper states no number"
-AGREEMENTS = ("agrees in value", "agrees in order of methods", "does not agree")
+NO_NUMBER = "no paper number"
+AGREEMENTS = ("agrees in value", "agrees in order", "does not agree")
+BEATS, LOSES = "beats rival", "loses to rival"
 RULE = (
-    f"A row agrees in value if each of its accuracies, and each difference between two of them, is within {CLOSE:g} "
-    f"points of the paper's; it agrees in order if any two methods that the paper puts at least {APART:g} points apart "
-    "stand in the same order here; otherwise it does not agree. Means over the seeds are compared."
+    f"A row “agrees in value” if each of its accuracies, and each difference between two of them, is within {CLOSE:g} "
+    f"points of the paper's; it “agrees in order” if any two methods that the paper puts at least {APART:g} points "
+    "apart stand in the same order here; otherwise it “does not agree”. Means over the seeds that all of them have are "
+    "compared; where some are missing, the verdict says of how many seeds it is."
 )
 DUEL_RULE = (
-    f"A method beats its rival if it is ahead and a paired t-test over the seeds, two-sided, gives p < {SURE:g}; both "
-    "have the same partition, initial model and seeds. Unless a table says so, tests are not corrected for their "
-    "number: of twenty between equals, one is expected to say so."
+    f"A method “beats” its rival if it is ahead and a paired t-test over the seeds, two-sided, gives p < {SURE:g}, and "
+    "“loses” if it is behind so; otherwise one “cannot tell” them apart. Both have the same partition, initial model "
+    "and seeds. Unless a table says so, tests are not corrected for their number: of twenty between equals, one is "
+    "expected to say so. “Interval only” is a pair for which no test was planned, “one seed only” one for which none "
+    "can be made."
 )
 FORMAT_RULE = (
     "Formats of cells are never mixed: in a table all rows of one dataset show cells of one format, the one that most "
@@ -103,16 +107,18 @@ class Duel:
 
     @property
     def verdict(self) -> str:
-        """In words."""
+        """In at most three words."""
         if not np.isfinite(self.ahead):
-            return "no test: not finite"
+            return "not finite"
+        if self.seeds == 1:
+            return "one seed only"
         if not self.tested:
-            return "interval alone"
+            return "interval only"
         if self.p is None:
-            return "one seed, no test" if self.seeds == 1 else "no test: equal differences"
+            return "equal differences"
         if self.p >= SURE:
-            return "cannot be told apart"
-        return "beats" if self.ahead > 0 else "is beaten by"
+            return "cannot tell"
+        return BEATS if self.ahead > 0 else LOSES
 
 
 @dataclass(frozen=True)
@@ -125,20 +131,32 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """By the stated rule, of the entries for which the paper has a number, over the seeds that all of them have."""
-        both = [number for number in self.numbers.values() if number.paper is not None]
-        if not both:
+        """In at most three words, by the stated rule, of the entries for which the paper has a number."""
+        stated, seeds = self._stated, self._shared
+        if not stated:
             return NO_NUMBER
-        common = set.intersection(*(set(number.values) for number in both))
-        if not common:
-            return "not all of it run" if any(number.cells or number.others for number in both) else "not run"
-        compared = [number.over(common) for number in both]
-        missing = f" ({len(common)} of {both[0].asked} seeds)" if len(common) < both[0].asked else ""
+        if not seeds:
+            return "partly run" if any(number.cells or number.others for number in stated) else "not run"
+        compared = [number.over(seeds) for number in stated]
         if _same_values(compared):
-            return f"{AGREEMENTS[0]}{missing}"
-        if all(_same_order(a, b) for a, b in combinations(compared, 2)):
-            return f"{AGREEMENTS[1]}{missing}"
-        return f"{AGREEMENTS[2]}{missing}"
+            return AGREEMENTS[0]
+        return AGREEMENTS[1 if all(_same_order(a, b) for a, b in combinations(compared, 2)) else 2]
+
+    @property
+    def note(self) -> str:
+        """Of how many seeds the verdict is, where it is not of all."""
+        shared, asked = len(self._shared), max((number.asked for number in self._stated), default=0)
+        return f"{shared} of {asked} seeds" if 0 < shared < asked else ""
+
+    @property
+    def _stated(self) -> list[Number]:
+        return [number for number in self.numbers.values() if number.paper is not None]
+
+    @property
+    def _shared(self) -> set[int]:
+        """Seeds that all entries have for which the paper has a number."""
+        seeds = [set(number.values) for number in self._stated]
+        return set.intersection(*seeds) if seeds else set()
 
 
 @dataclass(frozen=True)

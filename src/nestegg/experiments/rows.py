@@ -11,31 +11,33 @@ from nestegg.experiments.outcomes import NO_NUMBER, Duel, Number, Outcome
 from nestegg.experiments.scales import configured, scaled
 from nestegg.planning import LABELS, Plan, epsilon_by_pld
 
-NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "format", "verdict on the row")
-DUELS = ("row", "method", "rival", "ahead by", "95 % interval", "p", "seeds", "verdict", "hashes")
+NUMBERS = ("row", "method", "paper", "ours", "apart", "seeds", "hash", "format", "verdict on the row", "note")
+DUELS = ("row", "method", "rival", "ahead by", "95 % interval", "p", "seeds", "verdict")
 SPENDING = ("group", "method", "ε spent, by RDP", "ε spent, by PLD", "planned with", "left", "hash")
 NOISE = ("row", "method", "first round", "last of saving", "first of spending", "last round", "hash")
 CURVES = ("row", "method", "round")
 
 
 def number_rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    """A line for each number: the paper's, ours, the difference, and the row's verdict."""
+    """A line for each number: the paper's, ours, the difference, and the row's verdict with what it leaves out."""
     labels = {column.name: column.label for column in outcome.experiment.columns}
     return [
-        (line.row.label, labels[name], *_number_cells(number), line.verdict)
+        (line.row.label, labels[name], *_number_cells(number), line.verdict, line.note)
         for line in outcome.lines
         for name, number in line.numbers.items()
     ]
 
 
 def duel_rows(outcome: Outcome) -> list[tuple[str, ...]]:
-    """A line for each method that has a rival."""
+    """A line for each method that has a rival; below their names are their hashes."""
     labels = {column.name: column.label for column in outcome.experiment.columns}
-    return [
-        (line.row.label, labels[duel.method], labels[duel.rival], *_duel_cells(duel, line.numbers[duel.method].measure))
-        for line in outcome.lines
-        for duel in line.duels
-    ]
+    rows: list[tuple[str, ...]] = []
+    for line in outcome.lines:
+        for duel in line.duels:
+            both = zip((duel.method, duel.rival), duel.hashes, strict=True)
+            names = (f"{labels[name]}\n{digest}" for name, digest in both)
+            rows.append((line.row.label, *names, *_duel_cells(duel, line.numbers[duel.method].measure)))
+    return rows
 
 
 def spending_rows(outcome: Outcome) -> list[tuple[str, ...]]:
@@ -79,7 +81,7 @@ def wide_rows(outcome: Outcome) -> tuple[list[str], list[list[str]]]:
     for line in lines:
         best = {name: f"c = {norm:.4g}" for name, norm in line.row.best.items()}
         entries = (_entry(line.numbers[c.name], best.get(c.name)) for c in columns)
-        table.append([line.row.label, *entries, line.verdict])
+        table.append([line.row.label, *entries, "\n".join(filter(None, (line.verdict, line.note)))])
     if all(line.verdict == NO_NUMBER for line in lines):
         table = [row[:-1] for row in table]
     if len(columns) > len(lines):
@@ -127,4 +129,4 @@ def _duel_cells(duel: Duel, measure: str) -> tuple[str, ...]:
     ahead = f"{duel.ahead:+.{_digits(measure)}f}"
     p = "–" if duel.p is None else f"{duel.p:.3f}" if duel.p >= 0.001 else "< 0.001"
     interval = "–" if duel.interval is None else " to ".join(f"{end:+.{_digits(measure)}f}" for end in duel.interval)
-    return ahead, interval, p, str(duel.seeds), duel.verdict, "\n".join(duel.hashes)
+    return ahead, interval, p, str(duel.seeds), duel.verdict

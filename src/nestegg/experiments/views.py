@@ -10,6 +10,7 @@ import altair as alt
 from nestegg.experiments import figures, rows
 from nestegg.experiments.outcomes import Outcome
 
+PADDING = {"left": 28, "top": 5, "right": 48, "bottom": 5}  # fonts of readers may be wider than ours
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # heads and rows
 
 
@@ -36,7 +37,7 @@ def view_of(outcome: Outcome) -> View:
 def charts(outcome: Outcome) -> dict[str, alt.TopLevelMixin]:
     """Return the charts of an outcome, by name; none before there is anything to draw."""
     chart = view_of(outcome).chart(outcome)
-    return {} if chart is None else {outcome.name: chart}
+    return {} if chart is None else {outcome.name: chart.properties(padding=PADDING)}
 
 
 def _results(outcome: Outcome) -> list[Table]:

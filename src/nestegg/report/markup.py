@@ -17,10 +17,11 @@ def as_csv(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def as_markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of GitHub's Markdown; lines of a cell stay lines."""
+    """A table of GitHub's Markdown; lines of a cell stay lines, and what a cell says after its first is small."""
 
     def cell(text: str) -> str:
-        return text.replace("|", "\\|").replace("\n", "<br>")
+        first, *others = text.replace("|", "\\|").split("\n")
+        return f"{first}<br><small>{'<br>'.join(others)}</small>" if others else first
 
     lines = (heads, ["---"] * len(heads), *rows)
     return "".join(f"| {' | '.join(map(cell, line))} |\n" for line in lines)
