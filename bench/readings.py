@@ -3,8 +3,8 @@
 python -m bench.readings
 
 A client's update then moves the sum by c √m for m layers, and not by c: noise of σ c is noise of σ/√m times what one
-client can do. The plan is that of IDP-FedAvg, whose noise is the same in every round; ε is composed by dp_accounting, as
-Rényi and as privacy loss distributions.
+client can do. The plan is that of IDP-FedAvg, whose noise is the same in every round; ε is composed by dp_accounting,
+by Rényi orders and by privacy loss distributions.
 """
 
 from __future__ import annotations
