@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import secrets
+import shutil
 import socket
+import tempfile
 from ipaddress import ip_address
 
 from nestegg.errors import InputError
@@ -43,7 +46,7 @@ def connect(address: str) -> str:
 
     if ray.is_initialized():
         return _same(address)
-    own = {"num_cpus": cores(), "include_dashboard": False} if address == "local" else {}
+    own = {"num_cpus": cores(), "include_dashboard": False, "_temp_dir": _folder()} if address == "local" else {}
     try:
         ray.init(address, logging_level="ERROR", log_to_driver=False, **own)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
@@ -56,6 +59,20 @@ def connect(address: str) -> str:
     if address == "local":
         _own.add(found)
     return found
+
+
+def _folder() -> str:
+    """A folder for logs and sockets of a cluster of one's own, which nobody else may read, and which ends with it."""
+    import ray
+
+    folder = tempfile.mkdtemp(prefix="ray-", dir="/tmp")  # short: names of sockets have at most 107 characters
+
+    def end() -> None:
+        ray.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(end)
+    return folder
 
 
 def obstacle(address: str) -> str | None:
