@@ -35,7 +35,7 @@ def main(demo: Path) -> None:
         f"Within the same budgets the paper's way ends at {old['paper']:.1f} %, the recipe at {new['optimal']:.1f} %; "
         f"without privacy, at {new['fedavg']:.1f} %.",
         f"Points by part: {gains}; own budgets {own:+.1f}.",
-        "Monday's run took a part of every budget for life. On Tuesday it was refused before any client worked.",
+        "Monday's run took a part of each budget for life; Tuesday's was refused before any client worked.",
         f"Planned anew from what was left, it came to its end: {standing(demo / 'tuesday')}.",
         f"Look next at {demo}/recipe/comparison.html and {demo}/tuesday/report.html; docs/results.md has twenty seeds.",
     )

@@ -13,9 +13,9 @@ from nestegg.errors import BudgetError, InputError, VerificationError
 
 
 class PreconditionUnmet(AppExitException):
-    """A mistake of the user's, as Flower ends a run for one: a sentence, no traceback."""
+    """What keeps a run from going on, in one sentence: Flower shows it and ends the run as failed."""
 
-    exit_code = ExitCode.SERVERAPP_STRATEGY_PRECONDITION_UNMET
+    exit_code = ExitCode.SERVERAPP_EXCEPTION  # to others Flower adds advice about replies, which is beside the point
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -25,7 +25,7 @@ class PreconditionUnmet(AppExitException):
 def step(name: str) -> Iterator[None]:
     """Let an error that ends a run at the server say at which step it did.
 
-    Our own errors become Flower's, a sentence without a traceback; others, as those of `evaluate_fn`, get a note.
+    Our own errors become Flower's, a sentence; others, as those of `evaluate_fn`, get a note.
     """
     try:
         yield
