@@ -22,7 +22,7 @@ def test_the_demo_ends_with_the_five_lines_that_the_readme_shows(tmp_path: Path)
     summary = {"rounds": 25, "final_accuracy": 88.89, "groups": [group]}
     (tmp_path / "demo" / "tuesday").mkdir()
     (tmp_path / "demo" / "tuesday" / "summary.json").write_text(json.dumps(summary))
-    command = [sys.executable, ROOT / "examples" / "gains.py", "demo"]
+    command = [sys.executable, str(ROOT / "examples" / "gains.py"), "demo"]
     printed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert len(printed.splitlines()) == 5
     assert all(len(line) <= 120 for line in printed.splitlines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def test_enrolment_does_not_wait_for_nodes_that_have_all_refused(
     def wait(seconds: float) -> None:
         raise AssertionError("the server waits")
 
-    monkeypatch.setattr(enrolment.time, "sleep", wait)
+    monkeypatch.setattr(time, "sleep", wait)
     poor = private_client_app(lambda context: OwnAccount(tmp_path / "poor", Budget(0.1)))
     grid, strategy = LocalGrid(poor, 6), PlannedStrategy(small_plan(), tmp_path / "run", enrolling=Enrolling())
     with pytest.raises(PreconditionUnmet, match=r"enrolment: all 6 nodes have refused \(it refused\): their own logs"):
