@@ -148,12 +148,12 @@ class PlannedStrategy(Strategy):
         session, result = self._running, Result()
         late: dict[str, float] = {}
 
-        def evaluate(round_: int) -> None:
+        def evaluate(round_: int) -> MetricRecord | None:
             with step(f"round {round_}, evaluate_fn"):
-                found = evaluate_fn(round_, session.arrays) if evaluate_fn is not None else None
+                found = None if evaluate_fn is None else evaluate_fn(round_, session.arrays)
             if found is not None:
                 result.evaluate_metrics_serverapp[round_] = found
-                log(INFO, "\t└──> Evaluation: %s", _shown(found))
+            return found
 
         result.arrays = session.arrays
         evaluate(session.done)
@@ -165,7 +165,8 @@ class PlannedStrategy(Strategy):
             arrays, metrics = self._aggregate(round_, exchange(grid, messages, timeout, late))
             result.arrays, result.train_metrics_clientapp[round_] = arrays, metrics
             log(INFO, "\t└──> Spent: %s", _shown(metrics))
-            evaluate(round_)
+            if (found := evaluate(round_)) is not None:
+                log(INFO, "\t└──> Evaluation: %s", _shown(found))
         with step("writing the model"):
             session.finish()
         accounts = session.books.accounts()
