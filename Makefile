@@ -24,19 +24,21 @@ help:
 
 # torch first and alone, at the version of constraints.txt: whatever depends on it then finds it installed.
 $(VENV)/base: pyproject.toml constraints.txt
+	@echo "1 of 3: making a virtual environment in $(VENV). All of this happens once."
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || python3 -m venv $(VENV)
-	@echo "Installing nestegg into $(VENV) …"
+	@echo "2 of 3: installing torch, by far the largest part: about 200 MB to fetch, gigabytes where it comes with CUDA …"
 	@$(PIP) torch
+	@echo "3 of 3: installing nestegg, SciPy and what draws charts, about 100 MB to fetch; the kernel is compiled …"
 	@$(PIP) --editable '.[train,ledger,charts]'
 	@touch $@
 
 $(VENV)/flower: $(VENV)/base
-	@echo "Installing Flower …"
+	@echo "Installing Flower and what it needs, about 50 MB to fetch, once …"
 	@$(PIP) --editable '.[flower]'
 	@touch $@
 
 $(VENV)/full: $(VENV)/base
-	@echo "Installing what the tests need …"
+	@echo "Installing what the tests and the documentation need, about 500 MB to fetch, once: this takes minutes …"
 	@$(PIP) --editable '.[test]'
 	@touch $@
 
@@ -48,7 +50,7 @@ demo: $(VENV)/base
 	@echo "and spent late. Then a recipe of ours on the same clients: features that need nobody's data, and a schedule that"
 	@echo "is computed. Nobody exceeds a budget. Three seeds each."
 	@rm -rf demo
-	@$(BIN)/nestegg compare examples/digits.toml --methods fedavg,idp-fedavg,paper,exact --seeds 3 --out demo/papers-way
+	@$(BIN)/nestegg compare examples/digits.toml --methods fedavg,idp-fedavg,paper --seeds 3 --out demo/papers-way
 	@$(BIN)/nestegg compare examples/recipes/digits.toml --seeds 3 --out demo/recipe
 	@echo "A ledger remembers. Every client has a budget for life; a run on Monday takes a part of it, and the same run on"
 	@echo "Tuesday would take more than is left. It is refused before any client works, and planned anew from what is left."
@@ -61,7 +63,7 @@ demo: $(VENV)/base
 	@$(call step,ledger show)
 	@$(call step,ledger verify)
 	@echo
-	@$(BIN)/python examples/gains.py demo/recipe demo/papers-way
+	@$(BIN)/python examples/gains.py demo
 
 flower-demo: $(VENV)/flower
 	@rm -rf flower-demo

@@ -127,6 +127,14 @@ def killed_server(step: str, when: str, superlink: bool) -> Callable[[Trial], No
     return play
 
 
+def swapped_plan(trial: Trial) -> None:
+    """Every guard refuses the orders of round 2, by which the server stops; then it asks for what was agreed on."""
+    trial.start(server_fault="swap").wait(PATIENCE)
+    if (trial.folder / "run" / "model.safetensors").exists():
+        raise RuntimeError("the run went on without anybody")
+    trial.run()
+
+
 def wrong_key(trial: Trial) -> None:
     """A node whose key nobody has registered tries to get in."""
     make_node_key(trial.federation.folder / "stranger")
@@ -140,7 +148,7 @@ def wrong_key(trial: Trial) -> None:
 FAULTS: dict[str, Callable[[Trial], None]] = {
     "none": lambda trial: trial.run(),
     **{f"client: {name}": client_fault(name) for name in ("nan", "huge", "shape", "raise", "late")},
-    "guard refuses: plan swapped in round 2": lambda trial: trial.run(server_fault="swap"),
+    "guard refuses: plan swapped in round 2": swapped_plan,
     "stranger's key": wrong_key,
     **{
         f"{'superlink' if link else 'server'} killed {when} {step}": killed_server(step, when, link)

@@ -17,7 +17,7 @@ from nestegg.audit.claims import Claims
 from nestegg.audit.flower_arm import flower_findings
 from nestegg.audit.flower_exact import exact_findings
 from nestegg.audit.flower_stage import Stage
-from nestegg.flower import Guard, PlannedStrategy, PrivacyMod, mod
+from nestegg.flower import Guard, PlannedStrategy, PrivacyMod, mod, wire
 from nestegg.flower.aggregation import NoisySum
 from nestegg.flower.terms import Order
 from nestegg.mechanism import clipped
@@ -141,7 +141,7 @@ def telling_errors(patch: Patch) -> None:
         try:
             return self._train(message, context, call_next)
         except Exception as error:
-            return mod._error(str(error), message)
+            return wire.error(str(error), message)
 
     patch.setattr(PrivacyMod, "__call__", call)
 

@@ -44,6 +44,12 @@ def blocks_of(page: str) -> list[Block]:
     return [Block(kind, content, float(within or 1e-9)) for within, kind, content in _BLOCK.findall(text)]
 
 
+def file_of(block: Block) -> str | None:
+    """Return the name of the file that a block is, by its first line."""
+    found = _FILE.match(block.text)
+    return None if found is None else found[1]
+
+
 class Player:
     """Runs blocks: Python in one namespace, commands as a user types them, files under the names they begin with."""
 
@@ -57,9 +63,9 @@ class Player:
                 assert agrees(block.text, self.printed, block.within), (block.text, self.printed)
             elif block.kind == "console":  # needs an index of packages, or other machines
                 continue
-            elif name := _FILE.match(block.text):
-                Path(name[1]).parent.mkdir(parents=True, exist_ok=True)
-                Path(name[1]).write_text(block.text, encoding="utf-8")
+            elif name := file_of(block):
+                Path(name).parent.mkdir(parents=True, exist_ok=True)
+                Path(name).write_text(block.text, encoding="utf-8")
             elif block.kind == "python":
                 with redirect_stdout(StringIO()) as out:
                     exec(compile(block.text, f"docs/{page}", "exec"), self._namespace)

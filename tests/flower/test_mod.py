@@ -103,11 +103,12 @@ BAD: dict[str, Callable[[ArrayRecord], ArrayRecord]] = {
 
 
 @pytest.mark.parametrize("bad", BAD)
-def test_arrays_that_are_not_the_models_are_refused_in_one_word(tmp_path: Path, bad: str) -> None:
+def test_arrays_that_are_not_the_models_fail_in_one_word(tmp_path: Path, bad: str) -> None:
+    """Not as a refusal: what training returns depends on data, and servers may tell that all have refused."""
     app, terms = enrolled(tmp_path, replying(BAD[bad]))
     reply = ask(app, question(terms, model()))
-    assert reply.has_error()
-    assert reply.error.reason in (wire.REFUSED, wire.FAILED)
+    assert reply.error.reason == wire.FAILED
+    assert not wire.is_refusal(reply)
 
 
 def raising(message: Message, context: Context) -> Message:
@@ -120,6 +121,31 @@ def test_errors_of_training_code_stay_at_the_client(tmp_path: Path, caplog: pyte
         reply = ask(app, question(terms, model()))
         assert reply.error.reason == wire.FAILED
     assert "4711" in caplog.text  # the client's own log
+
+
+def test_a_clients_log_names_the_step_that_failed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def unreadable(message: Message, context: Context) -> Message:
+        raise InputError("data.csv is not there.")
+
+    trainings = {
+        "round 1, training: RuntimeError: patient 4711 has": raising,
+        "round 1, training: data.csv is not there.": unreadable,  # of training, whatever its type: no refusal
+        "round 1, reading what training returned: the arrays are not": replying(BAD["renamed"]),
+        "round 1, clipping and adding noise: the update is not finite": replying(BAD["NaN"]),
+    }
+    for number, (sentence, train) in enumerate(trainings.items()):
+        app, terms = enrolled(tmp_path / str(number), train)
+        assert ask(app, question(terms, model())).error.reason == wire.FAILED
+        assert f"nestegg has failed: {sentence}" in caplog.messages[-1]
+    again = {
+        "reading the order: a message has no record 'nestegg'": (RecordDict({"arrays": model()}), "train"),
+        "round 1, paying from this client's account: round 1 of run": (question(terms, model()), "train"),
+        "enrolment: a message has no record 'nestegg-offer'": (RecordDict(), wire.ENROL),
+        "messages of type 'evaluate' are not answered": (question(terms, model()), "evaluate"),
+    }
+    for sentence, (content, kind) in again.items():
+        assert wire.is_refusal(ask(app, content, kind))
+        assert f"nestegg has refused: {sentence}" in caplog.messages[-1]
 
 
 def test_integers_are_left_alone_and_nothing_unasked_for_is_answered(tmp_path: Path) -> None:

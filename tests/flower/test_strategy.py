@@ -147,7 +147,9 @@ def test_replies_that_flower_cannot_read_are_lost_and_a_superlink_that_takes_not
     broken = Broken(client_app(tmp_path / "a", kept), 6)
     result = PlannedStrategy(plan, tmp_path / "broken").start(broken, model(SIZE), timeout=0.1)
     assert vector(result.arrays).std() == pytest.approx(noise_of(plan, 1), rel=0.015)
-    with pytest.raises(PreconditionUnmet, match="accepts no message"):
+    with pytest.raises(
+        PreconditionUnmet, match="round 1, sending orders and reading replies: the SuperLink accepts no message"
+    ):
         PlannedStrategy(plan, tmp_path / "full").start(Full(client_app(tmp_path / "b"), 6), model())
     with Ledger(tmp_path / "full" / "private" / "ledger.db", read_only=True) as ledger:
         (state,) = ledger.history().runs.values()
@@ -347,7 +349,7 @@ def test_everything_that_a_reproducible_run_writes_says_that_it_is_not_for_relea
 def test_a_client_whose_noise_is_no_secret_enrols_in_no_run_that_may_be_released(tmp_path: Path) -> None:
     app = private_client_app(accounts_in(tmp_path / "clients"), noise=lambda *_: np.random.default_rng(0))
     strategy = PlannedStrategy(small_plan(rounds=1), tmp_path / "run", enrolling=SOON)
-    with pytest.raises(PreconditionUnmet, match="6 did not enrol"):
+    with pytest.raises(PreconditionUnmet, match="enrolment: all 6 nodes have refused"):
         strategy.start(LocalGrid(app, 6), model())
     assert not list((tmp_path / "clients").glob("*/ledger.db"))
 

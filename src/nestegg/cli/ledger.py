@@ -71,7 +71,7 @@ def show(
         else:
             content, shown = overview_content(ledger)
     if as_json:
-        print(json.dumps(content, allow_nan=False))
+        print(json.dumps(content(), allow_nan=False))
         return
     for table in shown:
         Console().print(table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -15,7 +15,7 @@ from nestegg.cli import ledger_tables
 if TYPE_CHECKING:
     from nestegg.ledger import Change, Ledger, RunState
 
-Content = tuple[dict[str, Any], list[Table]]
+Content = tuple[Callable[[], dict[str, Any]], list[Table]]  # JSON has ε by PLD of every account, which takes long
 Lines = tuple[Sequence[str], Iterable[dict[str, Any]]]  # columns, and a row a line
 
 
@@ -23,8 +23,11 @@ def client_content(ledger: Ledger, client: str) -> Content:
     """A client's account, with every budget it has had."""
     account, changes = ledger.account(client), list(ledger.changes(client))
     earlier = sorted({change.delta for change in changes if change.delta} - {account.budget.delta})
-    at = {f"{delta:g}": account.epsilon_at(delta) for delta in earlier}
-    content = {**account.to_dict(), "epsilon_spent_at": at, "changes": [change._asdict() for change in changes]}
+
+    def content() -> dict[str, Any]:
+        at = {f"{delta:g}": account.epsilon_at(delta) for delta in earlier}
+        return {**account.to_dict(), "epsilon_spent_at": at, "changes": [change._asdict() for change in changes]}
+
     shown = ledger_tables.client_table(account, earlier if account.charges else ())
     return content, [shown, ledger_tables.changes_table(changes, _by_both(ledger, changes))]
 
@@ -33,8 +36,11 @@ def run_content(ledger: Ledger, run: str) -> Content:
     """A run's accounts, group by group."""
     books = ledger.books(run)
     groups, state = books.accounts(), books.state
-    shown = {name: account.to_dict() for name, account in groups.items()}
-    content = {"run": run, "note": state.note, "groups": shown}
+
+    def content() -> dict[str, Any]:
+        shown = {name: account.to_dict() for name, account in groups.items()}
+        return {"run": run, "note": state.note, "groups": shown}
+
     return content, [ledger_tables.run_table(run, state, books.plan, groups)]
 
 
@@ -43,11 +49,14 @@ def overview_content(ledger: Ledger) -> Content:
     history, accounts, changes = ledger.history(), ledger.accounts(), ledger.latest_changes()
     runs = list(history.runs.values())
     plans = {state.name: ledger.plan(state.plan) for state in runs}
-    content = {
-        "runs": [_state(state) for state in runs],
-        "accounts": [account.to_dict() for account in accounts],
-        "changes": [change._asdict() for change in changes],
-    }
+
+    def content() -> dict[str, Any]:
+        return {
+            "runs": [_state(state) for state in runs],
+            "accounts": [account.to_dict() for account in accounts],
+            "changes": [change._asdict() for change in changes],
+        }
+
     shown = [ledger_tables.runs_table(runs, plans), ledger_tables.accounts_table(accounts)]
     if changes:
         shown.append(ledger_tables.changes_table(changes, _by_both(ledger, changes)))

@@ -8,7 +8,7 @@ from nestegg.flower.accountant import GroupAccountant
 from nestegg.flower.enrolment import Enrolling
 from nestegg.flower.guard import Guard, OwnAccount
 from nestegg.flower.mod import PrivacyMod, account_of_node, private_client_app
-from nestegg.flower.session import PreconditionUnmet
+from nestegg.flower.steps import PreconditionUnmet
 from nestegg.flower.strategy import PlannedStrategy
 from nestegg.flower.terms import Sharing
 

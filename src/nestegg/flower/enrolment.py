@@ -50,6 +50,7 @@ class Enrolling:
 
 _PAUSE = 0.2  # seconds between looks at who is there
 _TRIES = 5  # offers to a node whose answers are lost
+_REASONS = 3  # that an error names
 
 
 class Member(Section):
@@ -119,7 +120,7 @@ class Enrolment:
         self._closed = False
         self._tries: Counter[int] = Counter()  # offers that a node has had
         self._pending: dict[str, int] = {}  # nodes that have not answered theirs, by the number of the message
-        self._refused: set[int] = set()
+        self._refused: dict[int, str] = {}  # nodes that do not enrol, and what the server knows of the reason
         self._client_of: dict[int, str] = {}
         self.members: dict[str, Member] = {}
 
@@ -132,7 +133,7 @@ class Enrolment:
 
     def step(self, grid: Grid) -> None:
         """Make the offer to every node that has not had it yet, and take the answers that are there by now."""
-        busy = self._refused | set(self._pending.values())
+        busy = self._refused.keys() | set(self._pending.values())
         nodes = [node for node in grid.get_nodes() if node.node_id not in busy and self._may_enrol(node)]
         for number, offer in push(grid, [self._offer(node) for node in nodes]).items():
             self._pending[number] = offer.metadata.dst_node_id
@@ -146,17 +147,19 @@ class Enrolment:
         """Ask until every place of the plan is taken, or the time is over.
 
         Raises:
-            InputError: the roster is open, and some places are not taken; the sentence says which.
+            InputError: all nodes refuse, which nobody waits for; or the roster is open, and some places are not taken:
+                the sentence says which.
         """
         end = time.monotonic() + timeout
         while True:
             self.step(grid)
+            self._check_refusals()
             roster, missing = self._roster()
             if not missing or time.monotonic() >= end:
                 break
             time.sleep(_PAUSE)
         if missing and not self._closed:
-            raise InputError(f"enrolment is not complete after {timeout:g} s: {missing}{self._advice(grid)}")
+            raise InputError(f"it is not complete after {timeout:g} s: {missing}{self._advice(grid)}")
         return roster
 
     def close(self, roster: Roster) -> None:
@@ -174,7 +177,7 @@ class Enrolment:
             return  # lost on the way: it is asked again
         try:
             if reply.has_error():
-                raise InputError("it refused.")
+                raise InputError("it refused." if wire.is_refusal(reply) else "it failed.")
             answer = wire.answer_of(reply.content)
             group, budget = self._terms.row(answer.group).group, Budget(answer.epsilon, answer.delta)
             client = self._client_of.get(node_id) or client_of_partition(answer.partition)
@@ -188,10 +191,23 @@ class Enrolment:
                 raise InputError(f"its budget, {budget.epsilon:g}, does not cover group {group.name!r}.")
         except InputError as error:
             log(WARNING, "Node %d does not enrol: %s", node_id, error)
-            self._refused.add(node_id)
+            self._refused[node_id] = str(error).rstrip(".")
             return
         self._client_of[node_id] = client
         self.members[client] = Member(client=client, group=group.name, epsilon=budget.epsilon, delta=budget.delta)
+
+    def _check_refusals(self) -> None:
+        """Refuse to wait for nodes that have all refused: as many as could take part, and nobody is still to answer.
+
+        Every node is asked, so this tells nothing of a cohort, and a node's answer follows from its account.
+        """
+        wanted = max(self._terms.plan.clients, len(self._places or ()))
+        if self.members or self._pending or len(self._refused) < wanted:
+            return
+        reasons = "; ".join(list(dict.fromkeys(self._refused.values()))[:_REASONS])
+        raise InputError(
+            f"all {len(self._refused)} nodes have refused ({reasons}): their own logs say why. No round was begun."
+        )
 
     def _roster(self) -> tuple[Roster, str]:
         """The roster, and what is missing in it, in words."""

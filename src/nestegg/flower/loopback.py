@@ -34,6 +34,7 @@ _ENVIRONMENT = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # else the SuperLink installs what apps depend on
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",  # seconds until a process is started for a message; else up to 1
     "RAY_USAGE_STATS_ENABLED": "0",
     "PYTHONUNBUFFERED": "1",
 }

@@ -1,20 +1,21 @@
 """The client's part of a round, whatever its training code is: guard, train, subtract, clip, add noise (ClientUpdate).
 
-Nothing else leaves: no model, no metrics, no message of an error. What goes wrong is logged here and sent as one word.
+Nothing else leaves: no model, no metrics, no message of an error. What goes wrong is logged here, with the step at
+which it did, and sent as one word.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from logging import INFO, WARNING
 from pathlib import Path
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Error, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
-from flwr.common.constant import ErrorCode
 from flwr.supercore import log
 from numpy.typing import NDArray
 from torch import Tensor
@@ -66,18 +67,17 @@ class PrivacyMod:
 
     def __call__(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
         """Answer a message; whatever is neither an enrolment nor a round of training is refused."""
+        kind = message.metadata.message_type
         try:
-            if message.metadata.message_type == wire.ENROL:
-                return self._enrol(message, context)
-            if message.metadata.message_type != MessageType.TRAIN:
-                raise InputError(f"messages of type {message.metadata.message_type!r} are not answered.")
+            if kind == wire.ENROL:
+                with _step("enrolment", may_refuse=True):
+                    return self._enrol(message, context)
+            if kind != MessageType.TRAIN:
+                raise _NoAnswerError(wire.REFUSED, f"messages of type {kind!r} are not answered.")
             return self._train(message, context, call_next)
-        except (InputError, VerificationError) as error:
-            log(WARNING, "nestegg refuses: %s", error)
-            return _error(wire.REFUSED, message)
-        except Exception as error:  # the traceback of training code can hold data: it stays here
-            log(WARNING, "nestegg: training failed with %s: %s", type(error).__name__, error)
-            return _error(wire.FAILED, message)
+        except _NoAnswerError as end:
+            log(WARNING, "nestegg has %s: %s", end.word, end)
+            return wire.error(end.word, message)
 
     def _enrol(self, message: Message, context: Context) -> Message:
         terms, group = wire.offer_of(message.content)
@@ -92,17 +92,23 @@ class PrivacyMod:
         return Message(RecordDict({wire.ANSWER: wire.as_record(answer)}), reply_to=message)
 
     def _train(self, message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        order = wire.order_of(message.content)
-        arrays = wire.single_arrays(message.content)
-        layout = ArrayLayout.of(arrays)
-        before = layout.flatten(arrays)  # a copy: training code may change what it was given
-        self._admit(order, context)
-        del message.content[wire.ORDER]
-        reply = call_next(message, context)
-        if reply.has_error():
-            raise RuntimeError(f"it replied with error {reply.error.code}: {reply.error.reason}")
-        update = layout.flatten(wire.single_arrays(reply.content)).sub_(before)
-        points = self._protected(update, wire.held_back(reply.content), layout, order, context)
+        with _step("reading the order", may_refuse=True):
+            order = wire.order_of(message.content)
+            arrays = wire.single_arrays(message.content)
+            layout = ArrayLayout.of(arrays)
+            before = layout.flatten(arrays)  # a copy: training code may change what it was given
+        with _step(f"round {order.round}, paying from this client's account", may_refuse=True):
+            self._admit(order, context)
+        with _step(f"round {order.round}, training"):
+            del message.content[wire.ORDER]
+            reply = call_next(message, context)
+            if reply.has_error():
+                raise RuntimeError(f"it replied with error {reply.error.code}: {reply.error.reason}")
+        with _step(f"round {order.round}, reading what training returned"):
+            update = layout.flatten(wire.single_arrays(reply.content)).sub_(before)
+            held = wire.held_back(reply.content)
+        with _step(f"round {order.round}, clipping and adding noise"):
+            points = self._protected(update, held, layout, order, context)
         content = RecordDict({wire.UPDATE: ArrayRecord({wire.UPDATE: Array(points)})})
         return Message(content, reply_to=message)
 
@@ -145,5 +151,24 @@ def private_client_app(
     return app
 
 
-def _error(word: str, message: Message) -> Message:
-    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, word), reply_to=message)
+class _NoAnswerError(Exception):
+    """Why a message gets no answer, for this client's own log; the word is all that leaves."""
+
+    def __init__(self, word: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.word = word
+
+
+@contextmanager
+def _step(name: str, *, may_refuse: bool = False) -> Iterator[None]:
+    """Let whatever goes wrong say at which step it did.
+
+    Only before training is it a refusal. Afterwards it may depend on data, and so has another word: servers count
+    refusals, and may tell that all have refused.
+    """
+    try:
+        yield
+    except (InputError, VerificationError) as error:
+        raise _NoAnswerError(wire.REFUSED if may_refuse else wire.FAILED, f"{name}: {error}") from None
+    except Exception as error:  # the traceback of training code can hold data: it stays here
+        raise _NoAnswerError(wire.FAILED, f"{name}: {type(error).__name__}: {error}") from None

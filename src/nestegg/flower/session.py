@@ -19,10 +19,8 @@ from pathlib import Path
 
 import torch
 from flwr.app import ArrayRecord, Metadata
-from flwr.app.exception import AppExitException
 from flwr.serverapp import Grid
 from flwr.supercore import log
-from flwr.supercore.exit import ExitCode
 from torch import Tensor
 
 from nestegg.configuration.config import own_ledger
@@ -30,6 +28,7 @@ from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
 from nestegg.flower.arrays import ArrayLayout
 from nestegg.flower.enrolment import Enrolling, Enrolment, Roster
+from nestegg.flower.refusals import Refusals
 from nestegg.flower.terms import Order, Terms
 from nestegg.ledger import Ledger, RunBooks
 from nestegg.mechanism.side import Estimate
@@ -38,15 +37,6 @@ from nestegg.runs.life import Life
 from nestegg.runs.payment import new_run_name, own_rule
 from nestegg.runs.private import make_private
 from nestegg.training.side import BELOW
-
-
-class PreconditionUnmet(AppExitException):
-    """A mistake of the user's, as Flower ends a run for one: a sentence, no traceback."""
-
-    exit_code = ExitCode.SERVERAPP_STRATEGY_PRECONDITION_UNMET
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
 
 
 @dataclass
@@ -71,13 +61,16 @@ class Session:
         learnt_norm: c of the next round, where it is learnt; else 0.
         done: rounds that are released.
         roster: who is in it, once `enrol` is done.
-        books: of the ledger that pays, once `enrol` is done.
         enrolment: which nodes are which clients.
+        refusals: who has refused an order.
+        books: of the ledger that pays, once they are open.
     """
 
     roster: Roster
-    books: RunBooks
     enrolment: Enrolment
+    refusals: Refusals
+    books: RunBooks
+    _repeated: int
 
     def __init__(
         self, folder: StateFolder, ledger: Ledger, terms: Terms, initial_arrays: ArrayRecord, *, rule: str | None
@@ -121,7 +114,7 @@ class Session:
         return self._life.done
 
     def enrol(self, grid: Grid, how: Enrolling) -> None:
-        """Find out who is in the run, once, and bring the ledger and the checkpoint into agreement."""
+        """Find out who is in the run, once."""
         path = self._life.folder.path / "roster.json"
         self.enrolment = Enrolment(self.terms, how.identity, how.roster, self._ledger.withdrawn())
         if path.exists():
@@ -134,6 +127,10 @@ class Session:
             self.roster.save(path, self.terms.stamp)
         if self.roster.terms != self.terms.digest:
             raise InputError(f"{path} is the roster of other terms.")
+        self.refusals = Refusals(len(self.roster.members))
+
+    def open_books(self) -> None:
+        """Begin the run in the ledger, if it is not there, and bring ledger and checkpoint into agreement."""
         name = self.terms.run
         if not self._ledger.has_run(name):
             members, budgets = self.roster.clients, self.roster.budgets
@@ -142,6 +139,7 @@ class Session:
         said = self._life.agree(self.books)
         for sentence in [*said, *self._life.mend_lines(), *self.books.conditions()]:
             log(INFO, sentence)
+        self._repeated = 0 if self.books.state.claim is None else self.done + 1
 
     def check_rest(self) -> None:
         """Whether everybody can afford the rounds that are left."""
@@ -150,6 +148,14 @@ class Session:
     def reserve(self, round_: int) -> None:
         """Pay for the next round, durably, before anybody is asked."""
         self._life.reserve(round_)
+
+    def note_refusal(self, client: int) -> None:
+        """Note that a client of the roster has refused the reserved round.
+
+        Not in a round that another process has asked clients for: those who answered then refuse to answer again.
+        """
+        if self.done + 1 != self._repeated:
+            self.refusals.note(client)
 
     def release(self, update: Tensor, estimates: dict[str, Estimate]) -> dict[str, float]:
         """Change the model by the update of the reserved round, saved and in the ledger before anybody sees it.

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from logging import INFO
 from pathlib import Path
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
-from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.supercore import log
 
 from nestegg.checks import whole
-from nestegg.errors import BudgetError, InputError, VerificationError
+from nestegg.errors import InputError
 from nestegg.flower import wire
 from nestegg.flower.accountant import GroupAccountant
 from nestegg.flower.aggregation import NoisySum
 from nestegg.flower.enrolment import Enrolling
 from nestegg.flower.exchange import exchange
-from nestegg.flower.session import OpenRound, PreconditionUnmet, Session
+from nestegg.flower.session import OpenRound, Session
+from nestegg.flower.steps import step
 from nestegg.flower.terms import Sharing, Terms, check_method
 from nestegg.mechanism.randomness import Purpose, Randomness
 from nestegg.planning import Plan
@@ -119,17 +119,19 @@ class PlannedStrategy(Strategy):
             evaluate_config: not used: what clients measure on their data never leaves them.
             evaluate_fn: measures the model after every round, on public data.
         """
-        with _flower_errors():
-            last = whole("num_rounds", self.plan.rounds if num_rounds is None else num_rounds, 1, self.plan.rounds)
-            log(INFO, "Starting %s:", type(self).__name__)
-            self.summary()
-            with Session.begin(
-                self._folder, self._offer, ledger=self._ledger, initial_arrays=initial_arrays
-            ) as session:
-                self._session = session
+        with ExitStack() as stack:
+            with step("opening the run"):
+                last = whole("num_rounds", self.plan.rounds if num_rounds is None else num_rounds, 1, self.plan.rounds)
+                log(INFO, "Starting %s:", type(self).__name__)
+                self.summary()
+                begun = Session.begin(self._folder, self._offer, ledger=self._ledger, initial_arrays=initial_arrays)
+                session = self._session = stack.enter_context(begun)
+            with step("enrolment"):
                 session.enrol(grid, self._enrolling)
+            with step("opening the ledger"):
+                session.open_books()
                 session.check_rest()
-                return self._train(grid, last, timeout, train_config or ConfigRecord(), evaluate_fn)
+            return self._train(grid, last, timeout, train_config or ConfigRecord(), evaluate_fn)
 
     def _offer(self, run: str) -> Terms:
         """The terms of a run."""
@@ -145,20 +147,28 @@ class PlannedStrategy(Strategy):
     ) -> Result:
         session, result = self._running, Result()
         late: dict[str, float] = {}
+
+        def evaluate(round_: int) -> MetricRecord | None:
+            with step(f"round {round_}, evaluate_fn"):
+                found = None if evaluate_fn is None else evaluate_fn(round_, session.arrays)
+            if found is not None:
+                result.evaluate_metrics_serverapp[round_] = found
+            return found
+
         result.arrays = session.arrays
-        if evaluate_fn is not None and (found := evaluate_fn(session.done, session.arrays)) is not None:
-            result.evaluate_metrics_serverapp[session.done] = found
+        evaluate(session.done)
         for round_ in range(session.done + 1, last + 1):
             log(INFO, "[ROUND %d/%d]", round_, self.plan.rounds)
-            session.enrolment.step(grid)  # who is back since, or late
+            with step(f"round {round_}, enrolment of nodes that are back, or late"):
+                session.enrolment.step(grid)
             messages = self.configure_train(round_, session.arrays, config, grid)
             arrays, metrics = self._aggregate(round_, exchange(grid, messages, timeout, late))
             result.arrays, result.train_metrics_clientapp[round_] = arrays, metrics
             log(INFO, "\t└──> Spent: %s", _shown(metrics))
-            if evaluate_fn is not None and (found := evaluate_fn(round_, arrays)) is not None:
-                result.evaluate_metrics_serverapp[round_] = found
+            if (found := evaluate(round_)) is not None:
                 log(INFO, "\t└──> Evaluation: %s", _shown(found))
-        session.finish()
+        with step("writing the model"):
+            session.finish()
         accounts = session.books.accounts()
         for name in (row.group.name for row in self.plan.groups):
             log(INFO, "%s: ε = %.4f of %g spent", name, accounts[name].epsilon, accounts[name].budget.epsilon)
@@ -172,7 +182,14 @@ class PlannedStrategy(Strategy):
         Every client is drawn by itself with its own rate, present or not. An empty cohort is valid.
         """
         session = self._running
-        session.reserve(server_round)
+        with step(f"round {server_round}, paying for it in the ledger"):
+            session.reserve(server_round)
+        with step(f"round {server_round}, making out orders"):
+            return self._orders(server_round, arrays, config, grid)
+
+    def _orders(self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid) -> list[Message]:
+        """Draw a cohort, and make out its orders."""
+        session = self._running
         config["server-round"] = server_round
         self._open = OpenRound(server_round, {})
         present, messages = session.enrolment.present(grid), []
@@ -203,19 +220,29 @@ class PlannedStrategy(Strategy):
             raise InputError(f"round {server_round} was not configured.")
         terms, size, learnt = session.terms, session.layout.size, session.learnt_norm
         total = NoisySum(terms, server_round, size + len(terms.side.shares), learnt)
+        with step(f"round {server_round}, sending orders and reading replies"):
+            self._collect(opened, replies, total)
+            session.refusals.check(session.books.withdrawn())
+        with step(f"round {server_round}, adding noise"):
+            summed = total.finish(self._randomness)
+            update = (summed[:size] / terms.expected(server_round)).float()
+        self._open = None
+        with step(f"round {server_round}, saving and releasing it"):
+            metrics = session.release(update, terms.said(server_round, summed[size:].numpy(), learnt))
+        return session.arrays, MetricRecord(dict(metrics))
+
+    def _collect(self, opened: OpenRound, replies: Iterable[tuple[str, Message]], total: NoisySum) -> None:
+        """Add up the replies of a round. Who was asked, and did not answer well, is a secret: it is not logged."""
         clients = None
         for number, reply in replies:
             clients = clients or opened.clients()  # messages get their numbers when they are sent
             client = clients.get(number)
             if client is None:
                 continue
-            with suppress(InputError):  # who was asked, and did not answer well, is a secret: it is not logged
+            if wire.is_refusal(reply):
+                self._running.note_refusal(client)
+            with suppress(InputError):
                 total.add(client, opened.sent[client][1], reply)
-        summed = total.finish(self._randomness)
-        update = (summed[:size] / terms.expected(server_round)).float()
-        self._open = None
-        metrics = session.release(update, terms.said(server_round, summed[size:].numpy(), learnt))
-        return session.arrays, MetricRecord(dict(metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -246,14 +273,3 @@ def _shown(metrics: MetricRecord) -> str:
     return ", ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in metrics.items()
     )
-
-
-@contextmanager
-def _flower_errors() -> Iterator[None]:
-    """Errors as Flower reports them: one sentence, no traceback."""
-    try:
-        yield
-    except BudgetError as error:
-        raise PrivacyBudgetExhausted(str(error)) from None
-    except (InputError, VerificationError) as error:
-        raise PreconditionUnmet(str(error)) from None

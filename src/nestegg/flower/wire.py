@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
+from flwr.common.constant import ErrorCode
 
 from nestegg.errors import InputError
 from nestegg.flower.terms import Order, Terms
@@ -12,7 +13,8 @@ ORDER, OFFER, ANSWER, UPDATE = "nestegg", "nestegg-offer", "nestegg-answer", "ne
 _MEASURED = ("accuracy", "loss")
 HELD_BACK = "held-back"  # the record of metrics that training code measures on samples it never trains on
 ENROL = "query.nestegg"  # the type of an enrolment message
-REFUSED, FAILED = "refused", "failed"  # all that a server is told
+# All that a server is told. Who refuses has not trained: that follows from terms, account and order, never from data.
+REFUSED, FAILED = "refused", "failed"
 
 
 class Answer(Section):
@@ -57,6 +59,18 @@ def offer_of(content: RecordDict) -> tuple[Terms, str | None]:
     if terms.digest != record.digest:
         raise InputError("the offer's terms are not those of its digest.")
     return terms, record.group or None
+
+
+def error(word: str, message: Message) -> Message:
+    """The answer of a client that refuses or fails."""
+    return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, word), reply_to=message)
+
+
+def is_refusal(reply: Message) -> bool:
+    """Whether a client has refused; not whether it has failed, or was lost."""
+    if not reply.has_error():
+        return False
+    return (reply.error.code, reply.error.reason) == (ErrorCode.MOD_FAILED_PRECONDITION, REFUSED)
 
 
 def single_arrays(content: RecordDict) -> ArrayRecord:
