@@ -8,8 +8,6 @@ from importlib.metadata import Distribution, distribution
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from nestegg.report.markup import as_markdown
-
 _CLASSIFIER = "License :: "
 
 
@@ -48,4 +46,5 @@ def licence(package: Distribution) -> str:
 def table(packages: Iterable[Distribution]) -> str:
     """Return a table of packages, their versions and licences, in Markdown."""
     rows = {canonicalize_name(one.name): (one.name, one.version, licence(one)) for one in packages}
-    return as_markdown(("package", "version", "licence"), [rows[name] for name in sorted(rows)])
+    lines = (("package", "version", "licence"), ("---",) * 3, *(rows[name] for name in sorted(rows)))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
