@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 
 .DEFAULT_GOAL := help
 # `docs` is a folder, too.
-.PHONY: help demo flower-demo style check test docs results bench soak format clean
+.PHONY: help demo flower-demo style check test docs results bench soak release format clean
 
 help:
 	@echo "make demo     the paper's way beside a recipe of ours, on embedded data; a run refused for lack of budget"
@@ -19,6 +19,7 @@ help:
 	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes docs/results.md"
 	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
 	@echo "make soak     a thousand kill -9, a million clients, a Flower federation killed at every step, planted bugs; two hours"
+	@echo "make release  sdist, manylinux wheel, bill of materials and licences in dist/, built twice and tried; ten minutes"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the virtual environment"
 
@@ -26,6 +27,7 @@ help:
 $(VENV)/base: pyproject.toml constraints.txt
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || python3 -m venv $(VENV)
 	@echo "Installing nestegg into $(VENV) …"
+	@rm -f src/nestegg/training/_kernel.*.so  # one of an earlier version might be found first
 	@$(PIP) torch
 	@$(PIP) --editable '.[train,ledger,charts]'
 	@touch $@
@@ -38,6 +40,11 @@ $(VENV)/flower: $(VENV)/base
 $(VENV)/full: $(VENV)/base
 	@echo "Installing what the tests need …"
 	@$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/release: $(VENV)/base
+	@echo "Installing what a release needs …"
+	@$(PIP) --editable '.[release]'
 	@touch $@
 
 # A command as a user would type it, in the demo's folder.
@@ -108,6 +115,9 @@ soak: $(VENV)/full
 	@$(BIN)/python -m bench.aarch64
 	@$(BIN)/python -m bench.flower_faults
 	@$(BIN)/python -m bench.planted
+
+release: $(VENV)/release
+	@$(BIN)/python -m tools.release
 
 format: $(VENV)/full
 	@$(BIN)/ruff format .

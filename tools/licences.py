@@ -11,6 +11,11 @@ from packaging.utils import canonicalize_name
 _CLASSIFIER = "License :: "
 
 
+def of_all_extras() -> str:
+    """Return the table of what is installed with all extras."""
+    return table(distribution(name) for name in closure(["nestegg-fl[all]"]) - {"nestegg-fl"})
+
+
 def closure(requirements: Iterable[str]) -> set[str]:
     """Return the names of the distributions that pip would install for these, as far as they are installed here."""
     found: dict[str, set[str]] = {}  # and the extras that were asked for

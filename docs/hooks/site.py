@@ -9,6 +9,7 @@ from pathlib import Path
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
+from tools import licences
 
 from docs.hooks import api, commands, configuration, formats
 
@@ -23,6 +24,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "record": formats.record,
     "statement": formats.statement,
     "ledger": formats.ledger,
+    "licences": licences.of_all_extras,
 }
 _UP = re.compile(rf"\]\(((?:\.\./)*)\.\./({'|'.join(map(re.escape, PROJECT_PAGES))})\)")  # links out of docs/
 _MARK = re.compile(r"^<!-- generated: (\S+)(?: (\S+))? -->$", re.MULTILINE)
