@@ -40,11 +40,9 @@ def build(folder: Path) -> list[Path]:
     seconds = said("git", "log", "-1", "--format=%ct").strip()
     export(folder / "source")
     python = (sys.executable, "-m")
-    settings = {
-        "SOURCE_DATE_EPOCH": seconds,
-        "LDSHARED": "cc -shared",
-    }  # Python's own may name the place of its libraries
-    said(*python, "build", "--no-isolation", "--outdir", folder, folder / "source", **settings)
+    files = ("--outdir", folder, folder / "source")
+    linker = "cc -shared"  # Python's own may write the place of its libraries into the kernel
+    said(*python, "build", "--no-isolation", *files, SOURCE_DATE_EPOCH=seconds, LDSHARED=linker)
     [sdist], [wheel] = folder.glob("*.tar.gz"), folder.glob("*.whl")
     repacked(sdist, int(seconds))
     said(*python, "auditwheel", "repair", "--wheel-dir", folder / "repaired", wheel, SOURCE_DATE_EPOCH=seconds)
