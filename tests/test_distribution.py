@@ -32,15 +32,15 @@ def test_one_version_and_one_day() -> None:
 
 
 def test_the_readme_s_links_are_there_and_become_addresses() -> None:
-    source = PROJECT["urls"]["Source"]
-    links, addresses = LINKS.findall(README), LINKS.findall(absolute(README, source, "v1"))
+    source, tag = PROJECT["urls"]["Source"], f"v{PROJECT['version']}"
+    links, addresses = LINKS.findall(README), LINKS.findall(absolute(README, source, tag))
     assert len(links) == len(addresses) > 40
     assert all(re.match(r"https?://", address) for address in addresses)
     assert [link for link in links if "://" not in link and not (ROOT / link.partition("#")[0]).exists()] == []
     pictures = {address for address in addresses if address.endswith((".png", ".svg"))}
     assert pictures
-    assert all(address.startswith(f"{source}/raw/v1/docs/images/") for address in pictures)
-    assert absolute(absolute(README, source, "v1"), source, "v2") == absolute(README, source, "v1")
+    assert all(address.startswith(f"{source}/raw/{tag}/docs/images/") for address in pictures)
+    assert absolute(absolute(README, source, tag), source, "other") == absolute(README, source, tag)
 
 
 def test_pins_hold_for_every_tool_of_a_release() -> None:

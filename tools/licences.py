@@ -38,14 +38,17 @@ def _applies(requirement: Requirement, extras: set[str]) -> bool:
 
 def licence(package: Distribution) -> str:
     """Return what a package says of its licence: an SPDX expression, classifiers, or a name in its own words."""
-    stated = package.metadata
+
+    def lines(key: str) -> list[str]:
+        return package.metadata.get_all(key) or []
+
     classified = [
         line.removeprefix(_CLASSIFIER).removeprefix("OSI Approved :: ")
-        for line in stated.get_all("Classifier", [])
+        for line in lines("Classifier")
         if line.startswith(_CLASSIFIER) and line != f"{_CLASSIFIER}OSI Approved"
     ]
-    words = (stated["License"] or "").strip().splitlines()[:1]  # some packages have the whole text here
-    return stated["License-Expression"] or ", ".join(classified) or "".join(words) or "not stated"
+    words = "".join(lines("License")).strip().splitlines()[:1]  # some packages have the whole text here
+    return "".join(lines("License-Expression")) or ", ".join(classified) or "".join(words) or "not stated"
 
 
 def table(packages: Iterable[Distribution]) -> str:
