@@ -19,7 +19,7 @@ help:
 	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes docs/results.md"
 	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
 	@echo "make soak     a thousand kill -9, a million clients, a Flower federation killed at every step, planted bugs; two hours"
-	@echo "make release  sdist, manylinux wheel, bill of materials and licences in dist/, built twice and tried; ten minutes"
+	@echo "make release  sdist, manylinux wheel, bill of materials and licences in dist/, built twice and tried; ten to twenty minutes"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the virtual environment"
 
