@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 
 .DEFAULT_GOAL := help
 # `docs` is a folder, too.
-.PHONY: help demo flower-demo style check test docs results bench soak format clean
+.PHONY: help demo flower-demo style check test docs results bench soak release format clean
 
 help:
 	@echo "make demo     the paper's way beside a recipe of ours, on embedded data; a run refused for lack of budget"
@@ -19,6 +19,7 @@ help:
 	@echo "make results  the paper's evaluation at cpu scale: runs the cells that are missing, refreshes the results in docs/"
 	@echo "make bench    timings beside Opacus and four other simulators, which it installs; takes half an hour"
 	@echo "make soak     a thousand kill -9, a million clients, a Flower federation killed at every step, planted bugs; two hours"
+	@echo "make release  sdist, manylinux wheel, bill of materials and licences in dist/, built twice and tried; ten to twenty minutes"
 	@echo "make format   let ruff rewrite the sources"
 	@echo "make clean    remove the virtual environment"
 
@@ -27,6 +28,7 @@ $(VENV)/base: pyproject.toml constraints.txt
 	@echo "1 of 3: making a virtual environment in $(VENV). All of this happens once."
 	@$(PYTHON) -m venv $(VENV) 2>/dev/null || python3 -m venv $(VENV)
 	@echo "2 of 3: installing torch, by far the largest part: about 200 MB to fetch, gigabytes where it comes with CUDA …"
+	@rm -f src/nestegg/training/_kernel.*.so  # one of an earlier version might be found first
 	@$(PIP) torch
 	@echo "3 of 3: installing nestegg, SciPy and what draws charts, about 100 MB to fetch; the kernel is compiled …"
 	@$(PIP) --editable '.[train,ledger,charts]'
@@ -40,6 +42,11 @@ $(VENV)/flower: $(VENV)/base
 $(VENV)/full: $(VENV)/base
 	@echo "Installing what the tests and the documentation need, about 500 MB to fetch, once: this takes minutes …"
 	@$(PIP) --editable '.[test]'
+	@touch $@
+
+$(VENV)/release: $(VENV)/base
+	@echo "Installing what a release needs …"
+	@$(PIP) --editable '.[release]'
 	@touch $@
 
 # A command as a user would type it, in the demo's folder.
@@ -110,6 +117,9 @@ soak: $(VENV)/full
 	@$(BIN)/python -m bench.aarch64
 	@$(BIN)/python -m bench.flower_faults
 	@$(BIN)/python -m bench.planted
+
+release: $(VENV)/release
+	@$(BIN)/python -m tools.release
 
 format: $(VENV)/full
 	@$(BIN)/ruff format .

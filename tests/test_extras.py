@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from tools.licences import closure
 
 import nestegg
 from nestegg import InputError
@@ -44,19 +44,6 @@ sys.meta_path.insert(0, Interrupt())
 PROGRAM = "sys.argv = ['nestegg', *{arguments!r}]\nfrom nestegg.cli import main\nmain()\n"
 
 
-def closure(requirements: Iterable[str]) -> set[str]:
-    """The distributions that pip would install for these."""
-    found: set[str] = set()
-    waiting = list(requirements)
-    while waiting:
-        one = Requirement(waiting.pop())
-        name = canonicalize_name(one.name)
-        if name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
-            found.add(name)
-            waiting += metadata.requires(name) or []
-    return found
-
-
 @pytest.fixture(scope="module")
 def missing() -> set[str]:
     """The modules that are installed here, and not where there is only `pip install nestegg-fl`."""
@@ -79,7 +66,7 @@ def program(before: str, *arguments: object) -> subprocess.CompletedProcess[str]
 
 def test_the_extras_are_those_that_can_be_installed(missing: set[str]) -> None:
     assert PROJECT["name"] == "nestegg-fl"
-    assert {*EXTRAS, "all", "docs", "test"} == PROJECT["optional-dependencies"].keys()
+    assert {*EXTRAS, "all", "docs", "release", "test"} == PROJECT["optional-dependencies"].keys()
     assert {module for modules in EXTRAS.values() for module in modules} | {"sklearn"} <= missing
     homes = metadata.packages_distributions()
     for extra, modules in EXTRAS.items():

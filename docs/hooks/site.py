@@ -11,6 +11,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from mkdocs.utils.templates import TemplateContext
+from tools import licences
 
 from docs.hooks import api, commands, configuration, formats
 
@@ -25,6 +26,7 @@ MAKERS: dict[str, Callable[..., str]] = {
     "record": formats.record,
     "statement": formats.statement,
     "ledger": formats.ledger,
+    "licences": licences.of_all_extras,
 }
 _UP = re.compile(rf"\]\(((?:\.\./)*)\.\./({'|'.join(map(re.escape, PROJECT_PAGES))})\)")  # links out of docs/
 _MARK = re.compile(r"^<!-- generated: (\S+)(?: (\S+))? -->$", re.MULTILINE)

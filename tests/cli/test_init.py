@@ -96,7 +96,7 @@ def test_names_of_columns_are_quoted(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--data", "people.parquet", "--own"], "give one of --data, --dataset, --recipe and --own."),
+        (["--data", "people.parquet", "--own"], "give one of --data, --dataset, --recipe, --own and --examples."),
         (
             ["--data", "people.parquet"],
             "--client is missing; people.parquet has the columns height, label, user, weight",
@@ -120,3 +120,18 @@ def test_mistakes_are_one_sentence_and_write_nothing(
     assert message in refused.err
     assert len(refused.err.strip().splitlines()) == 1
     assert not Path("new").exists()
+
+
+def test_all_examples_are_copied_as_a_clone_has_them(run: Run) -> None:
+    done = run("init", "new", "--examples")
+    assert (done.code, done.err) == (0, "")
+    assert "Written: new/examples. Look at the plan: nestegg plan new/examples/digits.toml" in done.out
+    folder = ROOT / "examples"
+    names = [path.relative_to(folder) for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert len(names) > 15
+    assert all((Path("new/examples") / name).read_bytes() == (folder / name).read_bytes() for name in names)
+    assert run("plan", "new/examples/fashion-mnist.toml", "--json").code == 0
+    Path("new/examples/gains.py").write_text("mine\n")
+    again = run("init", "new", "--examples")
+    assert (again.code, again.out) == (2, "")
+    assert Path("new/examples/gains.py").read_text() == "mine\n"

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shutil
-import subprocess
-import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -103,7 +99,7 @@ def test_a_name_that_is_none_is_told_which_there_are(name: str, run: Run, tmp_pa
 def test_a_recipe_is_not_given_with_anything_else(run: Run, tmp_path: Path) -> None:
     refused = run("init", tmp_path / "new", "--recipe", "mnist", "--dataset", "mnist")
     assert refused.code == 2
-    assert "give one of --data, --dataset, --recipe and --own." in refused.err
+    assert "give one of --data, --dataset, --recipe, --own and --examples." in refused.err
 
 
 @pytest.mark.parametrize("name", ["mnist", "cifar10-strict", "adult"])
@@ -123,16 +119,3 @@ def test_a_run_without_data_says_which_files_and_writes_nothing(
     assert ("unpack it there" in refused.err) == (dataset == "cifar10")
     assert len(refused.err.strip().splitlines()) == 1
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_a_wheel_brings_the_recipes(tmp_path: Path) -> None:
-    """Built in a copy: the sources stay as they are."""
-    source = tmp_path / "source"
-    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    build = "import setuptools.build_meta as build; build.build_wheel('.')"
-    subprocess.run([sys.executable, "-c", build], cwd=source, capture_output=True, check=True)
-    with zipfile.ZipFile(next(source.glob("*.whl"))) as wheel:
-        assert {f"nestegg/recipes/{name}.toml" for name in NAMES} <= {*wheel.namelist()}

@@ -37,18 +37,23 @@ def init(
         str | None, typer.Option(metavar="NAME", help="A recipe, complete and searched: digits, mnist, mnist-strict, …")
     ] = None,
     own: Annotated[bool, typer.Option("--own", help="A dataset and a model of your own, as Python functions.")] = False,
+    examples: Annotated[
+        bool, typer.Option("--examples", help="All examples of the documentation, in the folder examples.")
+    ] = False,
 ) -> None:
     """Write a configuration to start from: for one of our datasets, a Parquet file, your own code, or a recipe."""
     from nestegg.cli import templates
 
-    if sum((data is not None, dataset is not None, recipe is not None, own)) > 1:
-        raise InputError("give one of --data, --dataset, --recipe and --own.")
+    if sum((data is not None, dataset is not None, recipe is not None, own, examples)) > 1:
+        raise InputError("give one of --data, --dataset, --recipe, --own and --examples.")
     if data is None and (client, target, test) != (None, None, None):
         raise InputError("--client, --target and --test belong to --data.")
     if data is not None:
         texts = {templates.CONFIG: _for_file(folder, data, client, target, test)}
     elif own:
         texts = {templates.CONFIG: templates.for_own(), templates.MODULE: templates.OWN}
+    elif examples:
+        texts = templates.examples()
     elif recipe is not None:
         texts = {templates.CONFIG: templates.recipe(one_of("--recipe", recipe, templates.recipes()))}
     else:
@@ -57,10 +62,11 @@ def init(
     for file in texts:
         if (folder / file).exists():
             raise InputError(f"{folder / file} exists; give another folder, or remove it first.")
-    make_folder("folder", folder)
     for file, text in texts.items():
+        make_folder("folder", (folder / file).parent)
         write_atomically(folder / file, text)
-    written, config = " and ".join(str(folder / file) for file in texts), shlex.quote(str(folder / templates.CONFIG))
+    names, first = (("examples",), "examples/digits.toml") if examples else (texts, templates.CONFIG)
+    written, config = " and ".join(str(folder / name) for name in names), shlex.quote(str(folder / first))
     said = f"Written: {written}.{_needed(texts[templates.CONFIG]) if recipe is not None else ''} "
     said += f"Look at the plan: nestegg plan {config}; train: nestegg run {config}"
     Console().print(said, highlight=False, markup=False, soft_wrap=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from nestegg.configuration.config import NEWEST
 
 CONFIG, MODULE = "config.toml", "my_problem.py"
-_RECIPES = Path(__file__).parents[1] / "recipes"
+_EXAMPLES = Path(__file__).parents[1] / "examples"
 
 _REST = """
 [training]
@@ -85,12 +85,18 @@ def for_dataset(name: str, clients: int) -> str:
 
 def recipes() -> list[str]:
     """Return the names of all recipes: complete configurations whose values were chosen on validation data."""
-    return sorted(path.stem for path in _RECIPES.glob("*.toml"))
+    return sorted(path.stem for path in (_EXAMPLES / "recipes").glob("*.toml"))
 
 
 def recipe(name: str) -> str:
     """Return a recipe, which needs no other file but its dataset's."""
-    return (_RECIPES / f"{name}.toml").read_text(encoding="utf-8")
+    return (_EXAMPLES / "recipes" / f"{name}.toml").read_text(encoding="utf-8")
+
+
+def examples() -> dict[str, str]:
+    """Return all examples, recipes among them, by their paths as a clone has them."""
+    files = (path for path in sorted(_EXAMPLES.rglob("*")) if path.is_file() and path.suffix != ".pyc")
+    return {str(path.relative_to(_EXAMPLES.parent)): path.read_text(encoding="utf-8") for path in files}
 
 
 def for_own() -> str:
