@@ -57,11 +57,12 @@ def test_a_worker_trains_as_the_process_that_sent_it_the_outfit() -> None:
     assert worker.prepare(1, parcel) is None
     clipping = Clipping(np.full(1, 2.0), None, 2.0**-20)
     tasks: list[Task] = [([client], [], 1, 0.1, clipping) for client in (0, 3)]
-    total, _, broken = worker.train(1, 1, model.numpy(), tasks)
+    total, (_, broken) = worker.train(1, 1, model.numpy(), tasks)
     engine, _ = outfit.engine()
     expected = sum(clipping.sum(engine.train_block(model, [client], 1, 0.1).clone()).total for client in (0, 3))
     assert broken == 0
     assert np.array_equal(total, np.asarray(expected))
+    assert np.array_equal(worker.add(total, total, total), 3.0 * total)
     worker.forget(1)
     bad = replace(outfit, performance=replace(outfit.performance, device="cuda"))
     assert "device = 'cuda' cannot be used here" in str(worker.prepare(2, pack(bad)))

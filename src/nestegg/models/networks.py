@@ -142,7 +142,8 @@ class Residual(nn.Module):
         y = self.second(self.first_norm(self.first(x)))
         if self.stride > 1:
             x = nn.functional.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, y.shape[1] - x.shape[1]))
-        return self.second_norm(y, x)
+        normed: Tensor = self.second_norm(y, x)
+        return normed
 
 
 def resnet20(shape: torch.Size, outputs: int) -> nn.Module:
