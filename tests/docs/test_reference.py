@@ -96,7 +96,9 @@ def test_a_name_in_no_part_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_marks_are_replaced_and_unknown_ones_refused() -> None:
-    marked = {name for page in PAGES.glob("*.md") for name in re.findall(r"<!-- generated: (\S+)", page.read_text())}
+    marked = {
+        name for page in PAGES.parent.rglob("*.md") for name in re.findall(r"<!-- generated: (\S+)", page.read_text())
+    }
     assert marked == {*MAKERS}
     assert "| `quantile` |" in on_page_markdown("<!-- generated: record side -->\n")
     with pytest.raises(PluginError, match="must be one of configuration"):
