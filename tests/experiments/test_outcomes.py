@@ -31,6 +31,7 @@ from tests.experiments.made import entry, outcome_with, remade
         ([entry(70, 66, 82), entry(60, 60, 60)], "agrees in order"),
         ([entry(70, 50), entry(60, 55)], "does not agree"),
         ([entry(70.2, 50), entry(70, 55)], "agrees in order"),  # the paper has them 0.2 points apart
+        ([entry(70, 50)], "does not agree"),  # one method has no order
         ([entry(70.5, 50), entry(70, 55)], "does not agree"),
         ([entry(70, 50), entry(60, 50)], "does not agree"),
         ([entry(None, 50)], "no paper number"),

@@ -140,7 +140,8 @@ class Line:
         compared = [number.over(seeds) for number in stated]
         if _same_values(compared):
             return AGREEMENTS[0]
-        return AGREEMENTS[1 if all(_same_order(a, b) for a, b in combinations(compared, 2)) else 2]
+        pairs = [*combinations(compared, 2)]  # none of one method, which has no order
+        return AGREEMENTS[1 if pairs and all(_same_order(a, b) for a, b in pairs) else 2]
 
     @property
     def note(self) -> str:
