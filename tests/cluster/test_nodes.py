@@ -53,28 +53,26 @@ def test_every_command_gives_the_same_on_a_cluster(address: str, tmp_path: Path)
 
 
 def test_a_node_is_killed_within_a_round(nodes: RayNodes, tmp_path: Path) -> None:
-    (tmp_path / "gate").touch()
-    led = nodes.start(*DRIVER, "durable", nodes.address, str(tmp_path))
-    waiting = first(led, tmp_path, "waiting-*")
+    check_without_a_node(nodes, tmp_path)
+
+
+def check_without_a_node(nodes: RayNodes, folder: Path) -> None:
+    """Kill the node of a worker that trains, and check that the run comes to the same end."""
+    (folder / "gate").touch()
+    led = nodes.start(*DRIVER, "durable", nodes.address, str(folder))
+    waiting = first(led, folder, "waiting-*")
     nodes.kill_node_of(int(waiting.name.partition("-")[2]))
-    (tmp_path / "gate").unlink()
+    (folder / "gate").unlink()
     out, err = led.communicate(timeout=200)
     assert led.returncode == 0, out + err
-    check_as_here(nodes, tmp_path)
+    check_as_here(nodes, folder)
 
 
 @pytest.mark.soak
 def test_a_node_with_idle_workers_is_killed(tmp_path: Path) -> None:
     """Ray notices late that a node is gone: what was lost with it is not given to its other workers."""
-    (tmp_path / "gate").touch()
     with RayNodes(0, 4, 1) as nodes:
-        led = nodes.start(*DRIVER, "durable", nodes.address, str(tmp_path))
-        waiting = first(led, tmp_path, "waiting-*")
-        nodes.kill_node_of(int(waiting.name.partition("-")[2]))
-        (tmp_path / "gate").unlink()
-        out, err = led.communicate(timeout=200)
-        assert led.returncode == 0, out + err
-        check_as_here(nodes, tmp_path)
+        check_without_a_node(nodes, tmp_path)
 
 
 @pytest.mark.soak
