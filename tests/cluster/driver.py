@@ -22,7 +22,9 @@ from torch import Tensor, nn
 import nestegg
 from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Performance, Randomness
 from nestegg.data import from_parquet
+from nestegg.runs.cluster_tasks import as_done_there
 from nestegg.training import SideStatistics
+from nestegg.training.cluster import cluster_at
 
 NAMES = ("gated", *(f"client {number}" for number in range(1, 12)))
 ROUNDS = 4
@@ -37,6 +39,11 @@ class Gated:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if os.environ.get("DATA_IS_MISSING"):
+            raise FileNotFoundError("people.parquet is not here")
+        self.__dict__.update(state)
 
     def load(self, name: str) -> tuple[Tensor, Tensor]:
         import ray
@@ -154,6 +161,37 @@ def held(address: str, folder: Path) -> None:
     durable(address, folder)
 
 
+def full(address: str, folder: Path) -> None:
+    """Take all processors of the cluster, and let go of them as soon as somebody has said that there are none."""
+    import ray
+
+    class Taken:
+        """Holds processors."""
+
+        def here(self) -> None:
+            """Answer."""
+
+    taken = []
+
+    class Hears(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "until there is room" in record.getMessage():
+                for one in taken:
+                    ray.kill(one)
+
+    logging.getLogger("nestegg.cluster").addHandler(Hears())
+    cluster_at(address)
+    taken += [ray.remote(Taken).options(num_cpus=1).remote() for _ in range(int(ray.cluster_resources()["CPU"]))]
+    ray.get([one.here.remote() for one in taken])
+    print("done", sorted(as_done_there(abs, [-1, -2, -3], address)))
+
+
+def kernels(address: str, folder: Path) -> None:
+    """Say to what all nodes of the cluster are held."""
+    cluster = cluster_at(address)
+    print(f"{cluster.instruction_set} on {len(cluster.nodes())} nodes")
+
+
 def refused(address: str, folder: Path) -> None:
     """Try what cannot be done, and say what is said."""
     for changes in ({"workers": 9}, {"device": "cuda"}):
@@ -166,4 +204,4 @@ def refused(address: str, folder: Path) -> None:
 if __name__ == "__main__":
     logging.basicConfig(format="%(message)s")
     what, where, place = sys.argv[1:]
-    {"joins": joins, "durable": durable, "held": held, "refused": refused}[what](where, Path(place))
+    {one.__name__: one for one in (joins, durable, held, full, kernels, refused)}[what](where, Path(place))

@@ -12,8 +12,10 @@ from threading import Thread
 
 import pytest
 import ray
+import torch
 
 from nestegg import InputError, Ledger
+from nestegg.training import kernel
 from nestegg.training.connecting import connect
 from tests.cluster import driver
 from tests.cluster.commands import everything
@@ -101,17 +103,54 @@ def test_nodes_that_cannot_take_part_are_named(nodes: RayNodes, tmp_path: Path) 
     fake = tmp_path / "fake" / "nestegg"
     fake.mkdir(parents=True)
     (fake / "__init__.py").write_text("raise ModuleNotFoundError(\"No module named 'nestegg'\")\n")
-    number = nodes.add(1, PYTHONPATH=str(fake.parent))
+    older = tmp_path / "older"
+    older.mkdir()
+    (older / "sitecustomize.py").write_text("import torch\ntorch.__version__ = '2.0.1'\n")
+    numbers = [nodes.add(1, PYTHONPATH=str(fake.parent)), nodes.add(1, PYTHONPATH=str(older))]
     try:
         code, said = nodes.run(*DRIVER, "refused", nodes.address, str(tmp_path))
     finally:
-        nodes.kill(number)
+        for number in numbers:
+            nodes.kill(number)
     assert code == 0, said
     assert "is not used: ModuleNotFoundError: No module named 'nestegg'." in said
+    assert f"is not used: it has torch 2.0.1, and this machine {torch.__version__.partition('+')[0]}." in said
     assert "9 workers ask for a processor each: the cluster has " in said
     assert "1 workers ask for a GPU each: the cluster has " in said
     for line in said.splitlines():
         assert "Traceback" not in line
+
+
+def test_a_node_without_the_data_is_named_and_the_others_train(nodes: RayNodes, tmp_path: Path) -> None:
+    number = nodes.add(1, DATA_IS_MISSING="1")
+    try:
+        code, said = nodes.run(*DRIVER, "durable", nodes.address, str(tmp_path))
+    finally:
+        nodes.kill(number)
+    assert code == 0, said
+    assert "is not used: FileNotFoundError: people.parquet is not here." in said
+    check_as_here(nodes, tmp_path)
+
+
+def test_a_node_with_another_kernel_holds_all_to_it_or_is_named(nodes: RayNodes, tmp_path: Path) -> None:
+    here, *_, least = kernel.instruction_sets()
+    command = (*DRIVER, "kernels", nodes.address, str(tmp_path))
+    number = nodes.add(1, NESTEGG_KERNEL=least)
+    try:
+        _, said = nodes.run(*command)
+        _, asked = nodes.run(*command, env={**nodes.environment, "NESTEGG_KERNEL": here})
+    finally:
+        nodes.kill(number)
+    assert f"{least} on 3 nodes" in said
+    assert f"is not used: it has no kernel for {here}." in asked
+    assert f"{here} on 2 nodes" in asked
+
+
+def test_whoever_waits_for_processors_of_others_is_told(nodes: RayNodes, tmp_path: Path) -> None:
+    code, said = nodes.run(*DRIVER, "full", nodes.address, str(tmp_path))
+    assert code == 0, said
+    assert "Nothing is begun until there is room: the cluster has 2 processors (0 free)." in said
+    assert "done [(0, 1), (1, 2), (2, 3)]" in said
 
 
 def test_a_cluster_of_another_version_is_refused(nodes: RayNodes) -> None:

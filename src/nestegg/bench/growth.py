@@ -63,6 +63,7 @@ TITLES = {
     "rounds": "rounds of 100 clients, in all",
     "enrolled": "clients in a Parquet file, 100 sampled",
     "groups": "groups of a plan of 25 rounds",
+    "nodes": "nodes of a cluster without work",
 }
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from logging import getLogger
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +22,9 @@ Result = TypeVar("Result")
 
 _LOOK = 1.0  # seconds between looks at the cluster
 _SILENCE = 10.0  # seconds without the cluster's head after which it is given up
+_ROOM = 5.0  # seconds in which processors that were just let go of are free for others
 _LIVES = 3  # processes that a piece of work may cost
+_LOG = getLogger("nestegg.cluster")
 
 
 def as_done_there(
@@ -44,6 +47,7 @@ def as_done_there(
 
     cluster = cluster_at(address)
     clear_seats()
+    _say_if_full(cluster, gpus)
     waiting, lost = list(range(len(items)))[::-1], [0] * len(items)
     running: dict[Any, tuple[int, Node]] = {}
     heard = time.monotonic()
@@ -75,6 +79,18 @@ def as_done_there(
         for one in running:  # nobody would take what they give
             with suppress(Exception):
                 ray.cancel(one, force=True)
+
+
+def _say_if_full(cluster: Cluster, gpus: int) -> None:
+    """Say that others have all there is, where they do: the work begins when they let go of it."""
+    import ray
+
+    kind, began = "GPU" if gpus else "CPU", time.monotonic()
+    while ray.available_resources().get(kind, 0) < max(gpus, 1):
+        if time.monotonic() - began > _ROOM:
+            _LOG.warning(f"Nothing is begun until there is room: {cluster.offer()}.")
+            return
+        time.sleep(_ROOM / 10.0)
 
 
 def _free(cluster: Cluster, busy: Sequence[Node], gpus: int) -> list[Node]:
