@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import median
 
 import psutil
+from tests.ray_nodes import RayNodes
 
 from bench.cluster import federation, round_seconds
 from nestegg.bench.growth import Point
 from nestegg.bench.growth_charts import power, save_growth
 from nestegg.bench.machine import machine
-from tests.ray_nodes import RayNodes
 
 _NODES, _ROUNDS, _BY_NODE = (1, 2, 4, 8), 15, 2
 

@@ -171,7 +171,7 @@ def full(address: str, folder: Path) -> None:
         def here(self) -> None:
             """Answer."""
 
-    taken = []
+    taken: list[Any] = []
 
     class Hears(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
