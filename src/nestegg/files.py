@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and what a refused command takes back."""
+"""Atomic, durable writes, and what a refused command takes back."""
 
 from __future__ import annotations
 

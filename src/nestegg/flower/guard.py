@@ -1,4 +1,4 @@
-"""The guard at a client: its own ledger, its own ε, and the terms it has agreed to. It believes no server.
+"""The guard at a client: its own ledger, its own ε, and the terms it has agreed to. It does not trust the server.
 
 account/ledger.db      what this client has spent, in all its runs; `nestegg ledger show` reads it
 account/budget.toml    its budget, unless that is given at the start
