@@ -72,7 +72,7 @@ class Player:
                 self.printed = out.getvalue()
             else:
                 assert block.kind == "sh", block.kind
-                self.printed = "".join(map(self._command, _commands(block.text)))
+                self.printed = "".join(map(self._command, commands_in(block.text)))
 
     def _command(self, line: str) -> str:
         expected = int(found[1]) if (found := _ENDS.search(line)) else 0
@@ -86,7 +86,8 @@ class Player:
         return called.stdout + called.stderr
 
 
-def _commands(text: str) -> Iterator[str]:
+def commands_in(text: str) -> Iterator[str]:
+    """The commands of a block, each on one line."""
     for line in re.sub(r"\\\n\s*", "", text).splitlines():
         if line.strip() and not line.startswith("#"):
             yield line

@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from .conftest import ROOT
-from .pages import blocks_of, file_of
+from .pages import blocks_of, commands_in, file_of
 
 PAGES = ("flower.md", "tutorials/flower.md")
 PROGRAMS = ("flower-superlink", "flower-supernode", "flwr supernode register", "flwr run")
@@ -71,4 +71,4 @@ def commands_of(page: str) -> Iterator[str]:
     """The lines of a page's console blocks, each command on one."""
     for block in blocks_of(page):
         if block.kind == "console":
-            yield from re.sub(r"\\\n\s*", "", block.text).splitlines()
+            yield from commands_in(block.text)

@@ -77,13 +77,26 @@ def test_a_broken_link_fails(link: str, said: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "width"), [("index", 400), ("recipes", 1280), ("claims/index", 400)])
 def test_pages_open_from_the_disk(site: Path, chromium: Any, name: str, width: int) -> None:
-    with visit(chromium, site / f"{name}.html", width=width) as seen:
+    check_in_browser(chromium, site / f"{name}.html", width)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("width", [400, 1280])
+def test_every_page_opens_from_the_disk(site: Path, chromium: Any, width: int) -> None:
+    for page in pages(site):
+        if page.name != "404.html":  # which is for servers
+            check_in_browser(chromium, page, width)
+
+
+def check_in_browser(chromium: Any, page: Path, width: int) -> None:
+    """A page asks for nothing from elsewhere, fits into a window of this width, and is accessible."""
+    with visit(chromium, page, width=width) as seen:
         seen.page.wait_for_selector("h1")
-        assert not seen.console
-        assert all(address.startswith("file:") for address in seen.requests)
+        assert not seen.console, page
+        assert all(address.startswith("file:") for address in seen.requests), page
         # The theme keeps its drawers beside the window until they are called.
-        assert not [one for one in seen.overflowing() if "md-" not in one[:40]]
-        assert not seen.findings()
+        assert not [one for one in seen.overflowing() if "md-" not in one[:40]], page
+        assert not seen.findings(), page
 
 
 def test_search_finds_pages_without_a_server(site: Path, chromium: Any, tmp_path: Path) -> None:
