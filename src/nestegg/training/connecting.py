@@ -84,7 +84,9 @@ def obstacle(address: str) -> str | None:
             answer = connection.recv(9)
     except (OSError, OverflowError, UnicodeError) as error:
         return str(getattr(error, "strerror", None) or error).rstrip(".") or "no connection"
-    return None if answer[3:4] == bytes([_SETTINGS]) else "something else than Ray answers there, or Ray by TLS, which is not supported"
+    if answer[3:4] == bytes([_SETTINGS]):
+        return None
+    return "something else than Ray answers there, or Ray by TLS, which is not supported"
 
 
 def first_line(error: BaseException) -> str:
