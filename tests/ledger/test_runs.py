@@ -72,13 +72,21 @@ def test_a_runs_own_ledger_is_private_and_has_one_plan(run: Run, tmp_path: Path)
     assert of_config(settings).ledger_in(older) == older / "ledger.db"
 
 
+def test_a_run_says_that_its_ledger_does_not_know_its_clients(run: Run, tmp_path: Path) -> None:
+    """As where budgets were set in another ledger than the one that the configuration names."""
+    done = run("run", config(tmp_path), "--out", "monday")
+    said = " ".join((done.out + done.err).split())
+    assert "ledger.db does not know 12 of 12 clients: this run's budgets become theirs." in said
+
+
 @pytest.mark.parametrize("method", ["spend-as-you-go", *slow("adaptive-clipping", "shaped")])
 def test_a_second_run_is_refused_and_then_planned_anew(method: str, run: Run, tmp_path: Path) -> None:
     settings = config(tmp_path, method)
     assert run("ledger", "budgets", "import", lifetimes(tmp_path)).out.startswith(
         "12 clients have their budgets. Accounts"
     )
-    assert run("run", settings, "--out", "monday").code == 0
+    monday = run("run", settings, "--out", "monday")
+    assert (monday.code, "does not know" in monday.out + monday.err) == (0, False)
     refused = run("run", settings, "--out", "tuesday")
     assert refused.code == 3
     sentence = refused.err.replace("\n", " ")

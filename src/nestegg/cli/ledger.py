@@ -151,10 +151,10 @@ def verify(
         if run.note:
             _say(f"Run {run.name}: {run.note}.")
     withdrawn = f" ({gone} withdrawn)" if gone else ""
-    _say(
-        f"The ledger holds: {position.entry} entries, {clients} clients{withdrawn}, nobody is over budget. Head "
-        f"{position.hash}"
-    )
+    count = f"{position.entry} {'entry' if position.entry == 1 else 'entries'}"
+    _say(f"The ledger holds: {count}, {clients} clients{withdrawn}, nobody is over budget. Head {position.hash}")
+    if head is not None:
+        _say(f"The head that you gave is part of its log: {head}")
 
 
 @app.command()

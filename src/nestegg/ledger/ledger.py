@@ -152,8 +152,11 @@ class Ledger:
             write_run(connection, name, plan, joining, note)
         return RunBooks(self._database, name)
 
-    def check(self, plan: Plan, members_: Sequence[str]) -> None:
+    def check(self, plan: Plan, members_: Sequence[str]) -> int:
         """Refuse a plan that `begin` would refuse its members, before anything else is done.
+
+        Returns:
+            How many of them the ledger does not know yet.
 
         Raises:
             InputError: one of them has withdrawn, or has an account that cannot be kept by such a plan.
@@ -162,6 +165,7 @@ class Ledger:
         with self._database.reading() as connection:
             known = known_clients(connection, names)
             check_members(connection, plan, [known.get(name, Client(-i, name)) for i, name in enumerate(names)])
+        return len(set(names) - known.keys())
 
     def has_run(self, name: str) -> bool:
         """Whether a run has begun."""

@@ -141,10 +141,10 @@ def rounds_left(folder: Path) -> int:
 def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: bool) -> dict[str, Any]:
     """Make the folder of a new run, and train."""
     described = with_fingerprint(task.run, task.origin)  # which may fail, so before anything is written
-    check_ledger(task.run, task.plan)
+    to_say = [*check_ledger(task.run, task.plan), *remarks(task.plan)]
     run = RunFolder(folder)
     run.create(described, task.plan)
-    say(remarks(task.plan))
+    say(to_say)
     with run.locked(), paying(task.run, folder, task.plan) as payment:
         life = Life(run)
         life.agree(payment)

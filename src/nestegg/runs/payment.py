@@ -109,14 +109,19 @@ def new_run_name(folder: Path) -> str:
     return f"{readable}-{secrets.token_hex(4)}"
 
 
-def check_ledger(run: Description, plan: Plan) -> None:
-    """A ledger that cannot be used, or should not be, is refused before anything is written."""
+def check_ledger(run: Description, plan: Plan) -> list[str]:
+    """Refuse a ledger that cannot be used, or should not be, before anything is written; return what to say of it."""
     if run.ledger is None:
-        return
+        return []
     if not plan.is_private:
         raise InputError(f"privacy.method = {plan.method!r} adds no noise: no budget of the ledger could pay for it.")
+    names = run.members()[0]
     with Ledger(run.ledger) as ledger:
-        ledger.check(plan, run.members()[0])
+        new = ledger.check(plan, names)
+        budgets = (
+            f"The ledger {ledger.place} does not know {new} of {len(names)} clients: this run's budgets become theirs."
+        )
+        return [budgets] if new else []
 
 
 def own_rule(plan: Plan) -> str:
