@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import time
@@ -141,15 +142,15 @@ def test_a_node_with_another_kernel_holds_all_to_it_or_is_named(nodes: RayNodes,
         _, asked = nodes.run(*command, env={**nodes.environment, "NESTEGG_KERNEL": here})
     finally:
         nodes.kill(number)
-    assert f"{least} on 3 nodes" in said
+    assert f"held to {least}\n" in said
     assert f"is not used: it has no kernel for {here}." in asked
-    assert f"{here} on 2 nodes" in asked
+    assert f"held to {here}\n" in asked
 
 
 def test_whoever_waits_for_processors_of_others_is_told(nodes: RayNodes, tmp_path: Path) -> None:
     code, said = nodes.run(*DRIVER, "full", nodes.address, str(tmp_path))
     assert code == 0, said
-    assert "Nothing is begun until there is room: the cluster has 2 processors (0 free)." in said
+    assert re.search(r"Nothing is begun until there is room: the cluster has \d processors? \(0 free\)\.", said)
     assert "done [(0, 1), (1, 2), (2, 3)]" in said
 
 

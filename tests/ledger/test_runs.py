@@ -174,6 +174,7 @@ def test_a_checkpoint_that_was_lost_is_paid_for_again(tmp_path: Path, caplog: py
 
     with pytest.raises(StoppedError):
         start_run(settings, Path("run"), callbacks=[EachRound(interrupt)])
+    caplog.clear()
     shutil.copy(kept, "run/checkpoint.safetensors")
     with pytest.raises(StoppedError, match="nestegg ledger replan run"):
         resume_run(Path("run"))
@@ -201,6 +202,7 @@ def test_a_ledger_that_was_lost_is_filled_from_the_checkpoint(tmp_path: Path, ca
 
     with pytest.raises(StoppedError):
         start_run(settings, Path("run"), callbacks=[EachRound(interrupt)])
+    caplog.clear()
     for file in tmp_path.glob("ledger.db*"):
         file.unlink()
     resume_run(Path("run"))
@@ -251,13 +253,14 @@ def _charges() -> list[dict[str, Any]]:
         return list(ledger.charges())
 
 
-def test_a_result_that_was_never_released_does_not_lie_about(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_left_of_a_result_that_was_never_released(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def interrupt(report: RoundReport) -> None:
         if report.round == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(StoppedError):
         start_run(load_config(config(tmp_path)), Path("run"), callbacks=[EachRound(interrupt)])
+    caplog.clear()
     torn = Path("run/.checkpoint.safetensors.4711")  # killed before its rename
     shutil.copy("run/checkpoint.safetensors", torn)
     Path("run/rounds.jsonl").unlink()  # it is only a log

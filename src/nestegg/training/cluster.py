@@ -109,8 +109,11 @@ class Cluster:
         import ray
 
         there, free = ray.cluster_resources(), ray.available_resources()
-        kinds = {kind: name for kind, name in {"CPU": "processors", "GPU": "GPUs"}.items() if kind in there}
-        offers = " and ".join(f"{there[kind]:g} {name} ({free.get(kind, 0):g} free)" for kind, name in kinds.items())
+        kinds = {kind: name for kind, name in {"CPU": "processor", "GPU": "GPU"}.items() if kind in there}
+        offers = " and ".join(
+            f"{there[kind]:g} {name}{'s' * (there[kind] != 1)} ({free.get(kind, 0):g} free)"
+            for kind, name in kinds.items()
+        )
         return f"the cluster has {offers or 'none'}" + (f"; not used: {self._reasons()}" if self._refused else "")
 
     def _ask(self, patience: float = 0.0) -> dict[str, Abilities]:
