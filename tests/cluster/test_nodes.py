@@ -133,6 +133,7 @@ def test_a_node_without_the_data_is_named_and_the_others_train(nodes: RayNodes, 
     check_as_here(nodes, tmp_path)
 
 
+@pytest.mark.soak
 def test_a_node_with_another_kernel_holds_all_to_it_or_is_named(nodes: RayNodes, tmp_path: Path) -> None:
     here, *_, least = kernel.instruction_sets()
     command = (*DRIVER, "kernels", nodes.address, str(tmp_path))
