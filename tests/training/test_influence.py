@@ -15,6 +15,7 @@ import nestegg
 from nestegg.configuration.config import load_config
 from nestegg.planning.influence import FORMAT
 from nestegg.runs.configured import public_federation
+from nestegg.training import influence
 from nestegg.training.influence import LEAST
 from tests.conftest import Run
 from tests.training.memories import CONFIG, CURVATURE, ROUNDS, bowl
@@ -31,6 +32,18 @@ def test_on_a_bowl_it_is_the_product_of_what_later_rounds_leave() -> None:
     assert all(
         low <= w <= max(high, LEAST) for low, w, high in zip(found.low, found.influence, found.high, strict=True)
     )
+
+
+@pytest.mark.parametrize("start", [0.0, 0.3, 40.0])
+def test_the_push_is_the_least_that_is_seen(start: float) -> None:
+    """Found in a few trials, and the same as if all sizes were tried, from the smallest on."""
+    federation = bowl(start=start)
+    found = nestegg.measure_influence(federation, points=2, draws=2)
+    last, pushes = influence._trained(federation, federation.start())[-1], np.random.default_rng(0)
+    noises = [torch.from_numpy(pushes.standard_normal(len(last.model))).to(last.model) for _ in range(2)]
+    base = influence._loss(federation, last)
+    rises = [np.mean([influence.rise(federation, last, s * n, base) for n in noises]) for s in influence._SIZES[:40]]
+    assert found.noise == next(s for s, rise in zip(influence._SIZES, rises, strict=False) if rise >= 0.05 * base)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.6])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import accumulate, repeat
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,8 @@ from nestegg.training.values import values_of
 
 LEAST = 0.1  # w_t of a round that hardly matters
 _RISE = 0.05  # of the loss, at least, by noise in the last round: enough to be seen, little enough to be quadratic
-_DOUBLINGS = 60
+_SIZES = tuple(accumulate(repeat(1.5, 63), mul, initial=1e-6))  # of noise, to try
+_STRIDE = 8  # sizes at a time
 _MOST_DRAWS = 1000
 
 
@@ -160,13 +164,17 @@ def rise(federation: Federation, state: State, noise: torch.Tensor, base: float)
     Raises:
         InputError: the loss is no longer finite.
     """
+    if not np.isfinite(found := _rise(federation, state, noise, base)):
+        raise InputError(f"influence cannot be measured: with noise after round {state.round} the loss is {found}.")
+    return found
+
+
+def _rise(federation: Federation, state: State, noise: torch.Tensor, base: float) -> float:
     ends = []
     for sign in (1.0, -1.0):
         noisy = replace(state, model=state.model + sign * noise)
         ends.append(_loss(federation, [noisy, *_trained(federation, noisy)][-1]))
-    if not np.isfinite(found := (ends[0] + ends[1]) / 2.0 - base):
-        raise InputError(f"influence cannot be measured: with noise after round {state.round} the loss is {ends[0]}.")
-    return found
+    return (ends[0] + ends[1]) / 2.0 - base
 
 
 def _probe(federation: Federation, draws: int, seed: int) -> Probe:
@@ -214,11 +222,13 @@ def _loss(federation: Federation, state: State) -> float:
 
 
 def _scale(federation: Federation, last: State, noises: list[torch.Tensor], base: float) -> float:
-    """The size of noise that raises the loss of the last model by a share of it."""
-    scale = 1e-6
-    for _ in range(_DOUBLINGS):
-        mean = float(np.mean([rise(federation, last, scale * noise, base) for noise in noises]))
-        if mean >= _RISE * abs(base):
-            return scale
-        scale *= 1.5
+    """The least size of noise that raises the loss of the last model by a share of it; more noise raises it more."""
+
+    def is_enough(size: float) -> bool:
+        mean = float(np.mean([_rise(federation, last, size * noise, base) for noise in noises]))
+        return not mean < _RISE * abs(base)  # a loss that is not finite has risen
+
+    for top in range(_STRIDE - 1, len(_SIZES), _STRIDE):
+        if is_enough(_SIZES[top]):
+            return _SIZES[bisect_left(_SIZES, True, top - _STRIDE + 1, top, key=is_enough)]
     raise InputError("influence cannot be measured: no noise in the last round raises the loss.")
