@@ -34,7 +34,11 @@ def init(
         str | None, typer.Option(help="One of ours: digits, mnist, fashion-mnist, adult, cifar10.")
     ] = None,
     recipe: Annotated[
-        str | None, typer.Option(metavar="NAME", help="A recipe, complete and searched: digits, mnist, mnist-strict, …")
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="A recipe, complete and searched: digits; mnist, fashion-mnist, adult, cifar10, or one of these with -strict.",
+        ),
     ] = None,
     own: Annotated[bool, typer.Option("--own", help="A dataset and a model of your own, as Python functions.")] = False,
     examples: Annotated[
