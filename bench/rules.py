@@ -25,8 +25,9 @@ from nestegg.configuration.config import changed
 from nestegg.configuration.participants import make_plan, pace_of_config
 from nestegg.data import load_dataset, oriented_gradients, partition
 from nestegg.experiments.cells import Store, measure
-from nestegg.experiments.definition import Experiment, Hyperparameters, load
+from nestegg.experiments.definition import Experiment, load
 from nestegg.experiments.scales import configured
+from nestegg.experiments.settings import Hyperparameters
 from nestegg.models import make_model
 from nestegg.planning.reaching import assumed_memory, noise_to_signal
 

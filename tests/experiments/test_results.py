@@ -11,9 +11,10 @@ import pytest
 
 from nestegg.experiments.answers import asked_pictures
 from nestegg.experiments.cells import Cell, Store, hash_of
-from nestegg.experiments.definition import Hyperparameters, Row, chosen_clip_norms, load, names, tunings
+from nestegg.experiments.definition import Row, chosen_clip_norms, load, names, tunings
 from nestegg.experiments.outcomes import configs_of, outcome_of
 from nestegg.experiments.reproduction import Reproduction, chosen_experiments
+from nestegg.experiments.settings import Hyperparameters
 from nestegg.experiments.views import charts
 from nestegg.experiments.written import PICTURES, refreshed
 from nestegg.schema import read

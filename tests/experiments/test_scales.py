@@ -8,8 +8,9 @@ import pytest
 
 from nestegg.configuration.config import Adaptive, Config, FederationTable, GroupTable, Model, Privacy, Side, Training
 from nestegg.experiments.cells import hash_of
-from nestegg.experiments.definition import Hyperparameters, load, names
+from nestegg.experiments.definition import load, names
 from nestegg.experiments.scales import scaled, stated_reduction
+from nestegg.experiments.settings import Hyperparameters
 from tests.experiments.made import config_of
 
 

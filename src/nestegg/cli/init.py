@@ -37,7 +37,7 @@ def init(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="A recipe, complete and searched: digits; mnist, fashion-mnist, adult, cifar10, or one of these with -strict.",
+            help="A recipe, searched: digits; mnist, fashion-mnist, adult, cifar10, or one of these with -strict.",
         ),
     ] = None,
     own: Annotated[bool, typer.Option("--own", help="A dataset and a model of your own, as Python functions.")] = False,

@@ -8,7 +8,7 @@ from typing import Any
 
 from nestegg.checks import one_of
 from nestegg.configuration.config import Adaptive, Config, FederationTable, GroupTable, Model, Privacy, Side, Training
-from nestegg.experiments.definition import Hyperparameters
+from nestegg.experiments.settings import Hyperparameters
 from nestegg.models import NETWORKS
 from nestegg.planning import COMPARED
 from nestegg.runs.comparison import variant
