@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import nestegg
+from nestegg.cli.influence import _doubts
 from nestegg.configuration.config import load_config
 from nestegg.planning.influence import FORMAT
 from nestegg.runs.configured import public_federation
@@ -72,6 +73,16 @@ def test_rounds_between_are_interpolated_between_their_neighbours() -> None:
     assert len(some.influence) == ROUNDS
     assert some.influence == pytest.approx(whole.influence, abs=0.06)
     assert list(some.influence) == sorted(some.influence)
+
+
+def test_a_round_whose_error_stands_for_it_is_named() -> None:
+    """Early rounds of a bowl are forgotten, and the error is small; with few draws that differ, it is not."""
+    assert nestegg.measure_influence(bowl(), points=ROUNDS).unseen == ()
+    curve = {"influence": (0.6, 0.3, 0.1, 1.0), "low": (0.0, 0.2, 0.0, 0.9), "high": (0.0, 0.4, 0.1, 1.1)}
+    found = influence.Influence(**curve, measured=(1, 2, 3, 4), memory=1.0, noise=0.1, draws=2)
+    assert found.unseen == (1,)
+    assert "After noise in round 1 nothing" in _doubts(found)
+    assert "more --draws than 2" in _doubts(found)
 
 
 def test_the_file_is_what_the_planner_takes(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -12,6 +12,9 @@ from nestegg.checks import whole
 from nestegg.cli.options import Where
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
+
+if TYPE_CHECKING:
+    from nestegg.training.influence import Influence
 
 
 def influence(
@@ -57,8 +60,19 @@ def influence(
     shown = ", ".join(f"{t}: {found.influence[t - 1]:.2f}" for t in found.measured)
     Console().print(
         f"Noise that is left in the final model, by round (the last is 1): {shown}. Nearest is κ = {found.memory:.1f}. "
-        f"Measured on {public}; no client's data was read. Saved to {out}, drawn in {chart}.",
+        f"Measured on {public}; no client's data was read. {_doubts(found)}Saved to {out}, drawn in {chart}.",
         highlight=False,
         markup=False,
         soft_wrap=True,
+    )
+
+
+def _doubts(found: Influence) -> str:
+    """Which rounds should be measured more often, if any."""
+    if not found.unseen:
+        return ""
+    rounds = " and ".join(map(str, found.unseen))
+    return (
+        f"After noise in round {rounds} nothing was left that can be told from the error of the measurement, which "
+        f"stands in its place: take more --draws than {found.draws}, or memory = 2.0. "
     )

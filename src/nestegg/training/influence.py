@@ -56,6 +56,11 @@ class Influence:
     noise: float
     draws: int
 
+    @property
+    def unseen(self) -> tuple[int, ...]:
+        """Measured rounds of which so little is left that w_t is the error of measuring it, and that is not small."""
+        return tuple(t for t in self.measured if self.low[t - 1] == 0.0 and self.influence[t - 1] > 1.01 * LEAST)
+
     def save(self, path: Path | str, **about: Any) -> None:
         """Write the file that `nestegg.Optimal(influence=...)` and configurations take; `about` says what it is of."""
         content = {"format": FORMAT, **asdict(self), **about}
