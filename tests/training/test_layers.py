@@ -141,7 +141,7 @@ def test_what_the_kernel_does_not_do_stays(parts: list[nn.Module]) -> None:
 
 def test_what_has_hooks_stays() -> None:
     norm, block = nn.GroupNorm(4, 16), Residual(16, 16)
-    for part in (norm, block.first_norm, block.second_norm):
+    for part in (norm, *block.children()):
         part.register_forward_hook(lambda *_: None)
     assert not compiled_layers(nn.Sequential(norm, nn.ReLU(), block), in_set(DENSE[0]))
 

@@ -189,14 +189,19 @@ def write_work(made: Recipe, folder: Path, rounds: int, data: str | None = None)
 def load_federation(
     folder: Path, workers: int | None = None, precision: str = "fp32", engine: str = "auto"
 ) -> Federation:
-    """The federation of a folder, to do its rounds here."""
+    """The federation of a folder, to do its rounds here.
+
+    Its network is the package's own, whose parts the kernel knows, and not the copy that other simulators take.
+    """
     work = Work.load(folder)
+    model = make_model(work.facts["model"], torch.Size(work.x.shape[1:]), work.facts["classes"], SEED)
+    torch.nn.utils.vector_to_parameters(torch.from_numpy(work.start), model.parameters())
     names = ("epochs", "batch_size", "learning_rate", "momentum")
     training = LocalTraining(**{name: work.facts[name] for name in names}, schedule="constant")
     sizes = np.diff(work.starts).tolist()
     clients = zip(torch.from_numpy(work.x).split(sizes), torch.from_numpy(work.y).split(sizes), strict=True)
     performance = Performance(engine, workers, precision=precision)
-    return _federation(load_plan(folder / "plan.json"), work.network(), list(clients), training, performance)
+    return _federation(load_plan(folder / "plan.json"), model, list(clients), training, performance)
 
 
 def _federation(

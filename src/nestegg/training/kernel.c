@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "points.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define OWN(name) name##_avx512
@@ -95,7 +97,7 @@ int nestegg_orders(uint64_t key, const int64_t *clients, const int64_t *sizes, c
 }
 
 /* Counted up whenever arguments change: a library from before is then not used. */
-int nestegg_interface(void) { return 5; }
+int nestegg_interface(void) { return 6; }
 
 /* The instruction sets that this processor has, the widest first; 0 after the last. */
 const char *nestegg_instruction_set(int64_t number) {

@@ -4,6 +4,7 @@
    with zeros to whole vectors. What goes into a layer ends in a 1. All matrices lie row by row. */
 
 #define INLINE TARGET static inline __attribute__((always_inline))
+#define OUTLINE TARGET static __attribute__((noinline))
 #define vector OWN(vector)
 #define integers OWN(integers)
 #define padded OWN(padded)
@@ -11,6 +12,7 @@
 #define tile OWN(tile)
 #define tile_of OWN(tile_of)
 #define multiply OWN(multiply)
+#define multiply_each OWN(multiply_each)
 #define exponential OWN(exponential)
 #define hyperbolic_tangent OWN(hyperbolic_tangent)
 #define shift OWN(shift)
@@ -32,26 +34,26 @@ typedef int32_t integers __attribute__((vector_size(LANES * sizeof(float)), alig
 INLINE int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
 /* out = a b, with m rows and n columns, n a multiple of LANES; a is given by its rows, which may lie anywhere.
-   With weights: out = momentum * out + aᵀ b, and then weights -= rate * out. */
+   What adds is out = momentum * out + aᵀ b, and then, where there are weights, weights -= rate * out. */
 typedef struct {
-    int64_t m, n, k;
+    int64_t m, n, k, adds;
     const float *const *a, *b;
     float *out, *weights;
     float momentum, rate;
 } product;
 
-INLINE void tile(const int steps, const int rows, const int vectors, const product *of, int64_t i0, int64_t j0) {
+INLINE void tile(const int adds, const int rows, const int vectors, const product *of, int64_t i0, int64_t j0) {
     const float *b = of->b + j0, *a[MOST_ROWS];
     vector sum[MOST_ROWS][2];
     for (int i = 0; i < rows; i++) {
-        a[i] = steps ? 0 : of->a[i0 + i];
+        a[i] = adds ? 0 : of->a[i0 + i];
         for (int j = 0; j < vectors; j++) sum[i][j] = (vector){0};
     }
     for (int64_t p = 0; p < of->k; p++) {
-        const float *column = steps ? of->a[p] + i0 : 0;
+        const float *column = adds ? of->a[p] + i0 : 0;
         for (int i = 0; i < rows; i++)
             for (int j = 0; j < vectors; j++) {
-                const vector left = (steps ? column[i] : a[i][p]) - (vector){0};
+                const vector left = (adds ? column[i] : a[i][p]) - (vector){0};
                 sum[i][j] = MULTIPLY_ADD(left, *(const vector *)(b + p * of->n + j * LANES), sum[i][j]);
             }
     }
@@ -59,9 +61,9 @@ INLINE void tile(const int steps, const int rows, const int vectors, const produ
         for (int j = 0; j < vectors; j++) {
             const int64_t at = (i0 + i) * of->n + j0 + j * LANES;
             vector *out = (vector *)(of->out + at), *weights = (vector *)(of->weights + at);
-            if (steps) {
+            if (adds) {
                 *out = MULTIPLY_ADD(of->momentum - (vector){0}, *out, sum[i][j]);
-                *weights = MULTIPLY_ADD(-of->rate - (vector){0}, *out, *weights);
+                if (of->weights) *weights = MULTIPLY_ADD(-of->rate - (vector){0}, *out, *weights);
             } else {
                 *out = sum[i][j];
             }
@@ -69,27 +71,27 @@ INLINE void tile(const int steps, const int rows, const int vectors, const produ
 }
 
 /* A tile of given rows: the compiler unrolls one whose size it knows. */
-INLINE void tile_of(const int steps, int64_t rows, const product *of, int64_t i, int64_t j) {
+INLINE void tile_of(const int adds, int64_t rows, const product *of, int64_t i, int64_t j) {
     switch (j + LANES < of->n ? rows : -rows) {
-    case 1: tile(steps, 1, 2, of, i, j); break;
-    case 2: tile(steps, 2, 2, of, i, j); break;
-    case 3: tile(steps, 3, 2, of, i, j); break;
-    case 4: tile(steps, 4, 2, of, i, j); break;
-    case -1: tile(steps, 1, 1, of, i, j); break;
-    case -2: tile(steps, 2, 1, of, i, j); break;
-    case -3: tile(steps, 3, 1, of, i, j); break;
-    case -4: tile(steps, 4, 1, of, i, j); break;
+    case 1: tile(adds, 1, 2, of, i, j); break;
+    case 2: tile(adds, 2, 2, of, i, j); break;
+    case 3: tile(adds, 3, 2, of, i, j); break;
+    case 4: tile(adds, 4, 2, of, i, j); break;
+    case -1: tile(adds, 1, 1, of, i, j); break;
+    case -2: tile(adds, 2, 1, of, i, j); break;
+    case -3: tile(adds, 3, 1, of, i, j); break;
+    case -4: tile(adds, 4, 1, of, i, j); break;
 #if MOST_ROWS > 4
-    case 5: tile(steps, 5, 2, of, i, j); break;
-    case 6: tile(steps, 6, 2, of, i, j); break;
-    case -5: tile(steps, 5, 1, of, i, j); break;
-    case -6: tile(steps, 6, 1, of, i, j); break;
+    case 5: tile(adds, 5, 2, of, i, j); break;
+    case 6: tile(adds, 6, 2, of, i, j); break;
+    case -5: tile(adds, 5, 1, of, i, j); break;
+    case -6: tile(adds, 6, 1, of, i, j); break;
 #endif
 #if MOST_ROWS > 6
-    case 7: tile(steps, 7, 2, of, i, j); break;
-    case 8: tile(steps, 8, 2, of, i, j); break;
-    case -7: tile(steps, 7, 1, of, i, j); break;
-    case -8: tile(steps, 8, 1, of, i, j); break;
+    case 7: tile(adds, 7, 2, of, i, j); break;
+    case 8: tile(adds, 8, 2, of, i, j); break;
+    case -7: tile(adds, 7, 1, of, i, j); break;
+    case -8: tile(adds, 8, 1, of, i, j); break;
 #endif
     }
 }
@@ -97,7 +99,7 @@ INLINE void tile_of(const int steps, int64_t rows, const product *of, int64_t i,
 /* Weights are stepped through row by row, as they lie in memory; otherwise a few columns of b, which then stay in the
    first cache, meet all rows of a. */
 INLINE void multiply(const product of) {
-    if (of.weights) {
+    if (of.adds) {
         for (int64_t i = 0; i < of.m; i += MOST_ROWS)
             for (int64_t j = 0; j < of.n; j += 2 * LANES)
                 tile_of(1, of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS, &of, i, j);
@@ -106,6 +108,11 @@ INLINE void multiply(const product of) {
             for (int64_t i = 0; i < of.m; i += MOST_ROWS)
                 tile_of(0, of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS, &of, i, j);
     }
+}
+
+/* As many products of the same size: a's rows follow one another BLOCK by BLOCK, the others lie so far apart. */
+OUTLINE void multiply_each(product of, int64_t count, int64_t b_apart, int64_t out_apart) {
+    for (int64_t i = 0; i < count; i++, of.a += BLOCK, of.b += b_apart, of.out += out_apart) multiply(of);
 }
 
 /* exp(x) - base for a base of 0 or 1, x within the range of single precision: 2^n (1 + p(r)) - base with r = x - n log 2,
@@ -249,7 +256,7 @@ INLINE void backward(const network *net, int64_t rows, float rate, float momentu
             }
         }
         multiply((product){.m = net->units[l] + 1, .n = n, .k = rows, .a = rows_of(net->inputs, net, l),
-                           .b = net->delta[l], .out = net->velocity[l], .weights = net->weights[l],
+                           .b = net->delta[l], .out = net->velocity[l], .weights = net->weights[l], .adds = 1,
                            .momentum = momentum, .rate = rate});
     }
 }
@@ -355,6 +362,10 @@ TARGET void OWN(nestegg_add_clipped)(const float *updates, int64_t clients, int6
 }
 
 #include "layers.h"
+#define POINTS 6
+#include "winograd.h"
+#define POINTS 8
+#include "winograd.h"
 
 #undef OWN
 #undef TARGET

@@ -24,7 +24,7 @@ from nestegg.errors import InputError
 from nestegg.mechanism import BELOW
 
 VARIABLE = "NESTEGG_KERNEL"
-_INTERFACE = 5  # what kernel.c says of itself
+_INTERFACE = 6  # what kernel.c says of itself
 
 
 @dataclass(frozen=True)

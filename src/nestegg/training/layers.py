@@ -1,8 +1,8 @@
-"""Parts of convolutional networks by the compiled kernel: normalisation and pooling, each with the rectifier behind it.
+"""Parts of convolutional networks by the compiled kernel: convolutions, normalisation and pooling.
 
-Torch runs through memory once for each of them, and again for each derivative; the kernel does it in as few passes as
-will do. Pooling gives torch's own bits. Normalisation differs from torch's in the last ones, and is the same in every
-instruction set but `baseline`.
+Normalisation and pooling have the rectifier behind them in the same part. Torch runs through memory once for each of
+them, and again for each derivative; the kernel does it in as few passes as will do. Pooling gives torch's own bits.
+Normalisation differs from torch's in the last ones, and is the same in every instruction set but `baseline`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from nestegg.models.networks import RectifiedNorm
+from nestegg.training.convolutions import CompiledConvolution, is_compiled
 from nestegg.training.dense import is_hooked
-from nestegg.training.kernel import Kernel, address
-
-_CHANNELS = 16  # the kernel takes multiples of it, in any instruction set
+from nestegg.training.images import call, fits
+from nestegg.training.kernel import Kernel
 
 
 def compiled_layers(model: nn.Module, kernel: Kernel) -> bool:
@@ -33,6 +33,9 @@ def compiled_layers(model: nn.Module, kernel: Kernel) -> bool:
         for name, child in part.named_children():
             if type(child) is RectifiedNorm and not is_hooked(child):
                 setattr(part, name, CompiledNorm(child, kernel))
+                found = True
+            elif isinstance(child, nn.Conv2d) and is_compiled(child) and not is_hooked(child):
+                setattr(part, name, CompiledConvolution(child, kernel))
                 found = True
     return found
 
@@ -66,7 +69,7 @@ class CompiledNorm(RectifiedNorm):
 
     def forward(self, x: Tensor, beside: Tensor | None = None) -> Tensor:
         """Return the images, normed, with a shortcut added if there is one, and rectified."""
-        if not _fits(x) or not (beside is None or (_fits(beside) and beside.shape == x.shape)):
+        if not fits(x) or not (beside is None or (fits(beside) and beside.shape == x.shape)):
             return super().forward(x, beside)
         settings = (self._kernel, self.num_groups, self.eps)
         y: Tensor = _Norm.apply(x, beside, self.weight, self.bias, settings)  # type: ignore[no-untyped-call]
@@ -82,21 +85,10 @@ class CompiledPool(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return images of half the height and width."""
-        if not _fits(x) or min(x.shape[2:]) < 2:
+        if not fits(x) or min(x.shape[2:]) < 2:
             return torch.relu(nn.functional.max_pool2d(x, 2))
         y: Tensor = _Pool.apply(x, self._kernel)  # type: ignore[no-untyped-call]
         return y
-
-
-def _fits(images: Tensor) -> bool:
-    return (
-        images.dim() == 4
-        and images.dtype == torch.float32
-        and images.device.type == "cpu"
-        and images.shape[1] % _CHANNELS == 0
-        and images.numel() > 0
-        and images.is_contiguous(memory_format=torch.channels_last)
-    )
 
 
 class _Norm(torch.autograd.Function):
@@ -107,7 +99,7 @@ class _Norm(torch.autograd.Function):
         ctx.kernel, ctx.groups, least = settings
         y, moments = torch.empty_like(x), x.new_empty(len(x), ctx.groups, 2)
         images = (x, beside, weight.contiguous(), bias.contiguous())
-        _call(ctx.kernel, "nestegg_norm", *images, *_sizes(x), ctx.groups, ctypes.c_double(least), y, moments)
+        call(ctx.kernel, "nestegg_norm", *images, *_sizes(x), ctx.groups, ctypes.c_double(least), y, moments)
         ctx.save_for_backward(x, y, weight, moments)
         ctx.adds = beside is not None
         return y
@@ -120,7 +112,7 @@ class _Norm(torch.autograd.Function):
         dbeside = torch.empty_like(x) if ctx.adds else None
         dy = dy.contiguous(memory_format=torch.channels_last)
         known = (x, y, dy, weight.contiguous(), moments)
-        _call(ctx.kernel, "nestegg_norm_back", *known, *_sizes(x), ctx.groups, dx, dbeside, dweight, dbias)
+        call(ctx.kernel, "nestegg_norm_back", *known, *_sizes(x), ctx.groups, dx, dbeside, dweight, dbias)
         return dx, dbeside, dweight, dbias, None
 
 
@@ -131,7 +123,7 @@ class _Pool(torch.autograd.Function):
         ctx.kernel, half = kernel, (samples, channels, height // 2, width // 2)
         y = torch.empty(half, memory_format=torch.channels_last)
         place = torch.empty(half, dtype=torch.int8, memory_format=torch.channels_last)
-        _call(kernel, "nestegg_pool", x, samples, height, width, channels, y, place)
+        call(kernel, "nestegg_pool", x, samples, height, width, channels, y, place)
         ctx.save_for_backward(place)
         return y
 
@@ -141,19 +133,10 @@ class _Pool(torch.autograd.Function):
         (place,), (samples, channels, height, width) = ctx.saved_tensors, ctx.shape
         dx = torch.empty(ctx.shape, memory_format=torch.channels_last)
         dy = dy.contiguous(memory_format=torch.channels_last)
-        _call(ctx.kernel, "nestegg_pool_back", dy, place, samples, height, width, channels, dx)
+        call(ctx.kernel, "nestegg_pool_back", dy, place, samples, height, width, channels, dx)
         return dx, None
 
 
 def _sizes(images: Tensor) -> tuple[int, int, int]:
     """Samples, pixels, channels."""
     return images.shape[0], images.shape[2] * images.shape[3], images.shape[1]
-
-
-def _call(kernel: Kernel, name: str, *arguments: Tensor | int | ctypes.c_double | None) -> None:
-    passed = [
-        address(one.data_ptr()) if isinstance(one, Tensor) else address(None) if one is None
-        else ctypes.c_int64(one) if isinstance(one, int) else one
-        for one in arguments
-    ]  # fmt: skip
-    getattr(kernel.library, f"{name}_{kernel.instruction_set}")(*passed)
