@@ -242,7 +242,7 @@ def test_pooling_before_the_rectifier_changes_no_result() -> None:
         nn.functional.cross_entropy(model(images), clients[0][1][batch]).backward()
         optimiser.step()
     expected = world.layout.flatten(model) - world.start().model
-    assert torch.allclose(ours, expected, atol=1e-7)
+    assert torch.allclose(ours, expected, atol=1e-6)  # its second convolution is the kernel's, with another rounding
 
 
 def test_engines_agree_on_one_output() -> None:
