@@ -2,11 +2,13 @@
 
 python -m bench.cluster                 on this machine
 python -m bench.cluster --shaped 100    as root: one node behind a link of 100 Mbit/s, beside what the arithmetic says
+python -m bench.cluster --latency 20    as root: the same on a link on which packets take 20 ms
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import subprocess
 import sys
@@ -17,10 +19,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import median
+from typing import Any
 
 import torch
 
 import nestegg
+from bench.delay import link
 from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Performance, Randomness
 from nestegg.bench.machine import machine
 from nestegg.models import make_model
@@ -30,6 +34,8 @@ from nestegg.training.shares import Shares
 
 _SHAPE, _LABELS = torch.Size((1, 28, 28)), 10
 _HEAD, _NODE, _PORT, _PLACE = "10.77.0.1", "10.77.0.2", 6399, "nestegg-bench"
+_DEVICES = ("nestegg0", "nestegg1")
+_TRIPS = 8  # there and back, beside one for each share: for the model to arrive and its sum to be fetched; by --latency
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,8 @@ class Terms:
         out = self.put + 4.0 * self.parameters * machines / bandwidth
         there = self.number * self.parameters * shares / machines  # each node adds up its own
         back = machines * (8.0 * self.parameters / bandwidth + self.number * self.parameters)
-        return work + out + there + back + (self.call + 2.0 * latency) * (shares / min(everybody, shares) + 1.0)
+        turns = shares / min(everybody, shares)  # that one worker takes
+        return work + out + there + back + self.call * (turns + 1.0) + 2.0 * latency * (turns + _TRIPS)
 
 
 def shares_of(blocks: int, workers: int) -> int:
@@ -126,18 +133,20 @@ def beside(address: str, clients: int, samples: int, times: int) -> tuple[float,
 
 
 @contextmanager
-def two_hosts() -> Iterator[str]:
-    """Give a cluster of a head here and one node in a network namespace."""
+def two_hosts() -> Iterator[tuple[str, Any]]:
+    """Give a cluster of a head here and one node in a network namespace, and the latency of the link between them."""
     there = ["ip", "netns", "exec", _PLACE]
-    commands = [
-        ["ip", "netns", "add", _PLACE],
-        ["ip", "link", "add", "nestegg0", "type", "veth", "peer", "name", "nestegg1", "netns", _PLACE],
-        ["ip", "addr", "add", f"{_HEAD}/24", "dev", "nestegg0"],
-        ["ip", "link", "set", "nestegg0", "up"],
-        [*there, "ip", "addr", "add", f"{_NODE}/24", "dev", "nestegg1"],
-        [*there, "ip", "link", "set", "nestegg1", "up"],
-        [*there, "ip", "link", "set", "lo", "up"],
-    ]
+    subprocess.run(["ip", "netns", "add", _PLACE], check=True)
+    subprocess.run([*there, "ip", "link", "set", "lo", "up"], check=True)
+    try:
+        with link(_PLACE, _HEAD, _NODE, _DEVICES) as latency, _cluster(there) as address:
+            yield address, latency
+    finally:
+        subprocess.run(["ip", "netns", "del", _PLACE], check=False)
+
+
+@contextmanager
+def _cluster(there: list[str]) -> Iterator[str]:
     ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats"]
     os.environ["no_proxy"] = f"{_HEAD},{_NODE}"  # gRPC would ask a proxy for them
     with tempfile.TemporaryDirectory(prefix="ray-") as folder:
@@ -148,8 +157,6 @@ def two_hosts() -> Iterator[str]:
         held = [[*ray, *head, "--block"], [*there, *ray, *node, "--block"]]
         started: list[subprocess.Popen[bytes]] = []
         try:
-            for command in commands:
-                subprocess.run(command, check=True)
             for command in held:
                 started.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL))
                 time.sleep(10.0)  # until it listens
@@ -158,14 +165,13 @@ def two_hosts() -> Iterator[str]:
             for process in started:
                 process.terminate()
                 process.wait()
-            subprocess.run(["ip", "netns", "del", _PLACE], check=False)
 
 
 def shape(megabits: float) -> None:
     """Slow the link between the two hosts down to a rate, both ways."""
-    link = f"root tbf rate {megabits:g}mbit burst 256kb latency 400ms".split()
-    for place, device in (([], "nestegg0"), (["ip", "netns", "exec", _PLACE], "nestegg1")):
-        subprocess.run([*place, "tc", "qdisc", "replace", "dev", device, *link], check=True)
+    rule = f"root tbf rate {megabits:g}mbit burst 256kb latency 400ms".split()
+    for place, device in zip(([], ["ip", "netns", "exec", _PLACE]), _DEVICES, strict=True):
+        subprocess.run([*place, "tc", "qdisc", "replace", "dev", device, *rule], check=True)
 
 
 def show_table(terms: Terms) -> None:
@@ -186,9 +192,10 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=320)
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--shaped", type=float, metavar="MBIT")
+    parser.add_argument("--latency", type=float, metavar="MS", nargs="+", default=[], help="one way")
     given = parser.parse_args()
     print(machine())
-    if given.shaped is None:
+    if given.shaped is None and not given.latency:
         began = time.perf_counter()
         federation(1, 1, "local", 1)
         print(f"the cluster is up and has its first worker after {time.perf_counter() - began:.1f} s")
@@ -202,13 +209,19 @@ def main() -> None:
         show_table(terms)
         show_table(replace(terms, blocks=1000))
         return
-    with two_hosts() as address:
+    with two_hosts() as (address, latency):
         terms = measured(address, given.clients, given.samples, given.times)  # over a link that nothing slows down
         print(terms)
-        shape(given.shaped)
-        there = taken(federation(given.clients, given.samples, address, 1), given.times)
-        expected = terms.seconds(1, 1, bandwidth=given.shaped * 1.25e5, latency=0.0)
-        print(f"a round over {given.shaped:g} Mbit/s takes {there:.2f} s; by arithmetic {expected:.2f} s")
+        links = [(None, 0.0), *((given.shaped, one) for one in given.latency or [0.0])]
+        for megabits, milliseconds in links:
+            if megabits is not None:
+                shape(megabits)
+            latency.value = milliseconds / 1000.0
+            there = taken(federation(given.clients, given.samples, address, 1), given.times)
+            bandwidth = math.inf if megabits is None else megabits * 1.25e5
+            expected = terms.seconds(1, 1, bandwidth=bandwidth, latency=milliseconds / 1000.0)
+            over = f"{megabits or math.inf:g} Mbit/s and {milliseconds:g} ms"
+            print(f"a round over {over} takes {there:.2f} s; by arithmetic {expected:.2f} s")
 
 
 if __name__ == "__main__":
