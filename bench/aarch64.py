@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from nestegg.mechanism import BELOW
 from nestegg.training import kernel
+from nestegg.training.convolutions import CompiledConvolution
 
 COMPILER, EMULATOR = "aarch64-linux-gnu-gcc", "qemu-aarch64"
 FLAGS = ("-O3", "-ffp-contract=off", "-fno-math-errno", "-static", "-Wall")
@@ -71,6 +73,21 @@ class Case:
         return parts[0], parts[1].reshape(clients, size), parts[2], parts[3]
 
 
+def convolved(compiled: kernel.Kernel, program: Path, side: int) -> bool:
+    """Return whether a convolution and its derivatives are the same by both processors."""
+    torch.manual_seed(1)
+    part = CompiledConvolution(nn.Conv2d(32, 16, side, padding=side // 2), compiled)
+    x, dy = (torch.randn(3, channels, 9, 14).to(memory_format=torch.channels_last) for channels in (32, 16))
+    y = part(x.requires_grad_())
+    here = [y, *torch.autograd.grad(y, [x, *part.parameters()], dy)]
+    images = [one.detach().permute(0, 2, 3, 1) for one in (x, dy, here[0], here[1])]
+    given = [images[0], *part.parameters(), images[1]]
+    facts = np.array([3, 9, 14, 32, 16, side], np.int64).tobytes()
+    sent = facts + b"".join(one.detach().contiguous().numpy().tobytes() for one in given)
+    out = subprocess.run([EMULATOR, str(program), "convolve"], input=sent, capture_output=True, check=True).stdout
+    return out == b"".join(one.contiguous().numpy().tobytes() for one in (*images[2:], *here[2:]))
+
+
 def main() -> int:
     """Compare, and say what was compared."""
     missing = [name for name in (COMPILER, EMULATOR) if shutil.which(name) is None]
@@ -95,6 +112,11 @@ def main() -> int:
             name = "-".join(map(str, network.units)) + (" with tanh" if network.tanh else "")
             verdict = "the same to the bit" if same else "DIFFERENT"
             print(f"{name}: orders, updates and clipped sum by neon and {compiled.instruction_set} are {verdict}.")
+        for side in (3, 5):
+            same = convolved(compiled, program, side)
+            failures += not same
+            verdict = "the same to the bit" if same else "DIFFERENT"
+            print(f"{side} x {side}: convolution and derivatives by neon and {compiled.instruction_set} are {verdict}.")
     return min(failures, 1)
 
 

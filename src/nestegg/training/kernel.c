@@ -1,11 +1,11 @@
 /* Local training of many small dense networks, the sum of clipped updates, and parts of convolutional networks, for the
    instruction sets of a processor; and the orders in which clients take their samples.
 
-   kernel.h holds the first two, and layers.h the third, written for vectors of LANES numbers. They are included once for each instruction set, in the width
-   of its registers and with tiles of MOST_ROWS by 2 vectors, for which there are enough of them. Every element of a product
-   is the same sum in the same order in any width. Where a set multiplies and adds with one rounding, MULTIPLY_ADD does;
-   the compiler may do so nowhere else (-ffp-contract=off). So all sets agree to the bit, except `baseline`, which rounds
-   twice. */
+   kernel.h holds the first two, layers.h and winograd.h the third, written for vectors of LANES numbers. They are included
+   once for each instruction set, in the width of its registers and with tiles of MOST_ROWS by 2 vectors, for which there
+   are enough of them. Every element of a product is the same sum in the same order in any width. Where a set multiplies and
+   adds with one rounding, MULTIPLY_ADD does; the compiler may do so nowhere else (-ffp-contract=off). So all sets agree to
+   the bit, except `baseline`, which rounds twice. */
 
 #include <math.h>
 #include <stdint.h>

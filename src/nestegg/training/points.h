@@ -4,28 +4,67 @@
 #define BLOCK 32 /* tiles at a time: what belongs to them stays in the second cache */
 #define EDGE 16  /* numbers between matrices, by which they do not fall on the same lines of the first cache */
 
-/* Of a polynomial's values at a side of pixels to its values at the points, and from the points to a side of outputs. Rows
-   are points: 0, pairs ±p of which the second differs from the first in the signs of odd columns, infinity. */
-static const float PIXELS_6[] = {1, 0, -1.25f, 0, .25f, 0, /**/ 0, 2, 2, -.5f, -.5f, 0, /**/ 0, -2, 2, .5f, -.5f, 0,
-                                 0, -.25f, -.125f, .25f, .125f, 0, /**/ 0, .25f, -.125f, -.25f, .125f, 0,
-                                 0, 4, 0, -5, 0, 1};
-static const float PIXELS_8[] = {1, 0, -5.25f, 0, 5.25f, 0, -1, 0,
-                                 0, -2, -2, 8.5f, 8.5f, -2, -2, 0, /**/ 0, 2, -2, -8.5f, 8.5f, 2, -2, 0,
-                                 0, .25f, .125f, -1.25f, -.625f, 1, .5f, 0, /**/ 0, -.25f, .125f, 1.25f, -.625f, -1, .5f, 0,
-                                 0, 64, 128, -80, -160, 16, 32, 0, /**/ 0, -64, 128, 80, -160, -16, 32, 0,
-                                 0, -1, 0, 5.25f, 0, -5.25f, 0, 1};
-static const float KERNEL_6[] = {1, 0, 0, /**/ 1 / 3.f, 1 / 3.f, 1 / 3.f, /**/ 1 / 3.f, -1 / 3.f, 1 / 3.f,
-                                 1 / 3.f, 2 / 3.f, 4 / 3.f, /**/ 1 / 3.f, -2 / 3.f, 4 / 3.f, /**/ 0, 0, 1};
-static const float KERNEL_8[] = {1, 0, 0, 0, 0,
-                                 1 / 9.f, 1 / 9.f, 1 / 9.f, 1 / 9.f, 1 / 9.f, /**/ 1 / 9.f, -1 / 9.f, 1 / 9.f, -1 / 9.f, 1 / 9.f,
-                                 1 / 45.f, 2 / 45.f, 4 / 45.f, 8 / 45.f, 16 / 45.f,
-                                 1 / 45.f, -2 / 45.f, 4 / 45.f, -8 / 45.f, 16 / 45.f,
-                                 1 / 45.f, 1 / 90.f, 1 / 180.f, 1 / 360.f, 1 / 720.f,
-                                 1 / 45.f, -1 / 90.f, 1 / 180.f, -1 / 360.f, 1 / 720.f, /**/ 0, 0, 0, 0, 1};
-static const float OUTPUTS_6[] = {1, 0, 0, 0, /**/ 1, 1, 1, 1, /**/ 1, -1, 1, -1, /**/ 1, 2, 4, 8, /**/ 1, -2, 4, -8,
-                                  0, 0, 0, 1};
-static const float OUTPUTS_8[] = {1, 0, 0, 0, /**/ 1, 1, 1, 1, /**/ 1, -1, 1, -1, /**/ 1, 2, 4, 8, /**/ 1, -2, 4, -8,
-                                  1, .5f, .25f, .125f, /**/ 1, -.5f, .25f, -.125f, /**/ 0, 0, 0, 1};
+/* V holds the powers 1, p, p², … of every point p, row by row: 0, pairs ±p, and infinity, which has the last power alone.
+   OUTPUTS and KERNEL are its first columns; PIXELS is its inverse, transposed. Rows of KERNEL are divided by 3, 9 or 45, and
+   those of PIXELS multiplied by as much, which makes them exact. Along one side, element by element in the middle,
+
+       outputs = OUTPUTSᵀ ((KERNEL kernel) · (PIXELS pixels)).
+
+   The second row of a pair differs from the first in the signs of odd columns. */
+static const float PIXELS_6[] = {
+    1, 0, -1.25f, 0, .25f, 0,
+    0, 2, 2, -.5f, -.5f, 0,
+    0, -2, 2, .5f, -.5f, 0,
+    0, -.25f, -.125f, .25f, .125f, 0,
+    0, .25f, -.125f, -.25f, .125f, 0,
+    0, 4, 0, -5, 0, 1,
+};
+static const float PIXELS_8[] = {
+    1, 0, -5.25f, 0, 5.25f, 0, -1, 0,
+    0, -2, -2, 8.5f, 8.5f, -2, -2, 0,
+    0, 2, -2, -8.5f, 8.5f, 2, -2, 0,
+    0, .25f, .125f, -1.25f, -.625f, 1, .5f, 0,
+    0, -.25f, .125f, 1.25f, -.625f, -1, .5f, 0,
+    0, 64, 128, -80, -160, 16, 32, 0,
+    0, -64, 128, 80, -160, -16, 32, 0,
+    0, -1, 0, 5.25f, 0, -5.25f, 0, 1,
+};
+static const float KERNEL_6[] = {
+    1, 0, 0,
+    1 / 3.f, 1 / 3.f, 1 / 3.f,
+    1 / 3.f, -1 / 3.f, 1 / 3.f,
+    1 / 3.f, 2 / 3.f, 4 / 3.f,
+    1 / 3.f, -2 / 3.f, 4 / 3.f,
+    0, 0, 1,
+};
+static const float KERNEL_8[] = {
+    1, 0, 0, 0, 0,
+    1 / 9.f, 1 / 9.f, 1 / 9.f, 1 / 9.f, 1 / 9.f,
+    1 / 9.f, -1 / 9.f, 1 / 9.f, -1 / 9.f, 1 / 9.f,
+    1 / 45.f, 2 / 45.f, 4 / 45.f, 8 / 45.f, 16 / 45.f,
+    1 / 45.f, -2 / 45.f, 4 / 45.f, -8 / 45.f, 16 / 45.f,
+    1 / 45.f, 1 / 90.f, 1 / 180.f, 1 / 360.f, 1 / 720.f,
+    1 / 45.f, -1 / 90.f, 1 / 180.f, -1 / 360.f, 1 / 720.f,
+    0, 0, 0, 0, 1,
+};
+static const float OUTPUTS_6[] = {
+    1, 0, 0, 0,
+    1, 1, 1, 1,
+    1, -1, 1, -1,
+    1, 2, 4, 8,
+    1, -2, 4, -8,
+    0, 0, 0, 1,
+};
+static const float OUTPUTS_8[] = {
+    1, 0, 0, 0,
+    1, 1, 1, 1,
+    1, -1, 1, -1,
+    1, 2, 4, 8,
+    1, -2, 4, -8,
+    1, .5f, .25f, .125f,
+    1, -.5f, .25f, -.125f,
+    0, 0, 0, 1,
+};
 #define UNROLL _Pragma("GCC unroll 8")
 
 /* Images, and the tiles that they are cut into. */

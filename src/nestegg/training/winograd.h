@@ -1,11 +1,10 @@
 /* Convolutions of 3 × 3 and of 5 × 5 pixels that keep an image's size, by Winograd's algorithm (Lavin and Gray 2016).
 
-   A tile of 4 × 4 outputs follows from 6 × 6 or 8 × 8 inputs. Inputs and kernel are polynomials, taken at as many points
-   (0, ±1, ±2, ±1/2 and infinity); their products there are those of the outputs, with 4 to 6 times fewer multiplications.
-   What is left are as many products of matrices, (tiles, inputs) by (inputs, outputs), as there are pairs of points.
-   Images are (samples, height, width, channels), channels side by side and a multiple of 16. Every number is the
-   same sum in the same order in any width. This file is included for kernels of 3 × 3 pixels (POINTS 6) and of 5 × 5
-   (POINTS 8). */
+   A tile of 4 × 4 outputs follows from 6 × 6 or 8 × 8 pixels. Rows and columns are taken as polynomials, at 6 or 8 points
+   (`points.h`), where a convolution is a product: 2.25 or 4 for each output, in the place of 9 or 25. What is left is a
+   product of matrices, (tiles, inputs) by (inputs, outputs), for each pair of points. Images are (samples, height, width,
+   channels), channels side by side and a multiple of 16. Every number is the same sum in the same order in any width.
+   This file is included for kernels of 3 × 3 pixels (POINTS 6) and of 5 × 5 (POINTS 8). */
 
 #define weighted SIZED(weighted)
 #define at_points SIZED(at_points)
@@ -40,7 +39,8 @@ INLINE void at_points(const float *matrix, const int count, const vector *x, int
 }
 
 /* out[k] = Σ_i matrix[i, k] x[i] over all points i. */
-INLINE void from_points(const float *matrix, const int count, const vector *x, int64_t apart, vector *out, const int out_apart) {
+INLINE void from_points(const float *matrix, const int count, const vector *x, int64_t apart, vector *out,
+                        const int out_apart) {
     vector sums[2][POINTS / 2];
     UNROLL for (int i = 1; i < POINTS - 1; i += 2) {
         sums[0][i / 2] = x[i * apart] + x[(i + 1) * apart];
@@ -101,14 +101,15 @@ OUTLINE void spread_kernel(const float *kernel, int64_t turned, int64_t inputs, 
                 for (int k = 0; k < SIDE * SIDE; k++) lanes[k][j] = one[turned ? SIDE * SIDE - 1 - k : k];
             }
             for (int j = 0; j < SIDE; j++) at_points(MATRIX(KERNEL), SIDE, (vector *)lanes + j, SIDE, half + j, SIDE);
+            vector *values = (vector *)(out + p * outputs + q);
             for (int i = 0; i < POINTS; i++)
-                at_points(MATRIX(KERNEL), SIDE, half + i * SIDE, 1, (vector *)(out + p * outputs + q) + i * POINTS * apart, apart);
+                at_points(MATRIX(KERNEL), SIDE, half + i * SIDE, 1, values + i * POINTS * apart, apart);
         }
 }
 
 /* Tiles of outputs from their values at all pairs of points, a bias added if there is one. */
-OUTLINE void gather(const float *values, const float *bias, const pictures *of, int64_t channels, int64_t first, int64_t count,
-                    float *images) {
+OUTLINE void gather(const float *values, const float *bias, const pictures *of, int64_t channels, int64_t first,
+                    int64_t count, float *images) {
     const int64_t apart = (BLOCK * channels + EDGE) / LANES;
     for (int64_t t = 0; t < count; t++) {
         const spot at = spot_of(of, first + t);
@@ -153,7 +154,8 @@ typedef struct {
 INLINE int set_up(workplace *at, const pictures *of, int64_t inputs, int64_t outputs) {
     const int64_t in = BLOCK * inputs + EDGE, out = BLOCK * outputs + EDGE, kernel = inputs * outputs + EDGE;
     const int64_t frame = FRAME(of->height) * FRAME(of->width), numbers = PAIRS * (kernel + in + out);
-    at->kernel = aligned_alloc(64, (size_t)(numbers + frame * (inputs + outputs)) * sizeof(float)); /* 64: a line of the cache */
+    const int64_t all = numbers + frame * (inputs + outputs);
+    at->kernel = aligned_alloc(64, (size_t)all * sizeof(float)); /* 64: a line of the cache */
     at->rows = malloc((size_t)(PAIRS * BLOCK) * sizeof(float *));
     if (!at->kernel || !at->rows) return 0;
     at->in = at->kernel + PAIRS * kernel, at->out = at->in + PAIRS * in;
