@@ -76,7 +76,7 @@ class Case:
 def convolved(compiled: kernel.Kernel, program: Path, side: int) -> bool:
     """Return whether a convolution and its derivatives are the same by both processors."""
     torch.manual_seed(1)
-    part = CompiledConvolution(nn.Conv2d(32, 16, side, padding=side // 2), compiled)
+    part = CompiledConvolution.of(nn.Conv2d(32, 16, side, padding=side // 2), compiled)
     x, dy = (torch.randn(3, channels, 9, 14).to(memory_format=torch.channels_last) for channels in (32, 16))
     y = part(x.requires_grad_())
     here = [y, *torch.autograd.grad(y, [x, *part.parameters()], dy)]

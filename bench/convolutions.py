@@ -49,7 +49,10 @@ def compared(samples: int, inputs: int, outputs: int, side: int, size: int) -> l
     )
     part = nn.Conv2d(inputs, outputs, size, padding=size // 2)
     truth = both_ways(copy.deepcopy(part).double(), images.double(), slopes.double())
-    parts = {"torch": part, **{one.instruction_set: CompiledConvolution(part, one) for one in kernels()}}
+    parts = {
+        "torch": part,
+        **{one.instruction_set: CompiledConvolution.of(copy.deepcopy(part), one) for one in kernels()},
+    }
     seconds = {name: least_seconds(partial(both_ways, one, images, slopes)) for name, one in parts.items()}
     return [
         f"  {name:9} {1000.0 * took:7.2f} ms, {seconds['torch'] / took:4.2f} times as fast; "

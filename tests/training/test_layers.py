@@ -47,6 +47,10 @@ def normed(channels: int) -> RectifiedNorm:
     return norm
 
 
+def compiled(norm: RectifiedNorm, name: str) -> CompiledNorm:
+    return CompiledNorm.of(copy.deepcopy(norm), in_set(name))
+
+
 @pytest.mark.parametrize("name", DENSE)
 @pytest.mark.parametrize("shape", [(3, 16, 8, 8), (2, 32, 5, 7), (1, 64, 2, 3)])
 def test_pooling_gives_torchs_bits(shape: tuple[int, ...], name: str) -> None:
@@ -74,7 +78,7 @@ def test_a_norm_and_its_derivatives_are_those_in_double_precision(
 ) -> None:
     norm, inputs = normed(shape[1]), [images(shape), *([images(shape, 1)] if shortcut else [])]
     truth = with_gradients(copy.deepcopy(norm).double(), *(one.double() for one in inputs))
-    for ours, exact in zip(with_gradients(CompiledNorm(norm, in_set(name)), *inputs), truth, strict=True):
+    for ours, exact in zip(with_gradients(compiled(norm, name), *inputs), truth, strict=True):
         torch.testing.assert_close(ours.double(), exact, rtol=1e-4, atol=1e-4)
 
 
@@ -82,13 +86,13 @@ def test_a_norm_and_its_derivatives_are_those_in_double_precision(
 def test_instruction_sets_agree_to_the_bit(shape: tuple[int, ...]) -> None:
     norm, inputs = normed(shape[1]), (images(shape), images(shape, 1))
     fused = [name for name in DENSE if name != "baseline"]  # it has no product and sum with one rounding
-    results = [with_gradients(CompiledNorm(norm, in_set(name)), *inputs) for name in fused]
+    results = [with_gradients(compiled(norm, name), *inputs) for name in fused]
     for result in results:
         assert all(torch.equal(one, first) for one, first in zip(result, results[0], strict=True))
 
 
 def test_a_sample_is_normed_by_itself() -> None:
-    norm, x = CompiledNorm(normed(16), in_set(DENSE[0])), images((3, 16, 6, 6))
+    norm, x = CompiledNorm.of(normed(16), in_set(DENSE[0])), images((3, 16, 6, 6))
     alone = images((1, 16, 6, 6))
     alone[0] = x[1]
     assert torch.equal(norm(x)[1], norm(alone)[0])
@@ -105,7 +109,7 @@ def test_a_sample_is_normed_by_itself() -> None:
 )
 def test_other_images_are_left_to_torch(x: Tensor) -> None:
     norm = normed(x.shape[1]).to(x.dtype)
-    assert torch.equal(CompiledNorm(norm, in_set(DENSE[0]))(x), norm(x))
+    assert torch.equal(compiled(norm, DENSE[0])(x), norm(x))
     assert torch.equal(CompiledPool(in_set(DENSE[0]))(x), torch.relu(nn.functional.max_pool2d(x, 2)))
 
 

@@ -16,6 +16,7 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is begun while modules are imported: just end
     # Python's end looks for cycles among all that libraries have made, which takes as long as importing some of them.
     atexit.register(gc.freeze)
+    gc.set_threshold(100_000)  # the same search while modules are imported is a twentieth of a short run
     from nestegg.cli.program import run
 
     signal.signal(signal.SIGINT, interrupt)

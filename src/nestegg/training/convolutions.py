@@ -6,21 +6,25 @@ and are the same in every instruction set but `baseline`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.nn.functional import conv2d
 
-from nestegg.training.images import CHANNELS, call, fits
+from nestegg.training.images import CHANNELS, by_torch, call, fits
 from nestegg.training.kernel import Kernel
 
 _POINTS = {3: 6, 5: 8}  # at which polynomials are taken, by the side of a convolution: `winograd.h`
 
 
+_TILE, _LEAST_PIXELS, _INPUTS_A_TILE = 4, 16, 8  # below which torch is faster: images, and tiles for a kernel's size
+
+
 def is_compiled(part: nn.Module) -> bool:
     """Whether the kernel has such a convolution."""
-    if type(part) is not nn.Conv2d:
+    if type(part) is not nn.Conv2d or part._parameters.get("weight") is None or "forward" in vars(part):
         return False
     side = part.kernel_size[0]
     plain = (part.stride, part.dilation, part.groups, part.padding_mode) == ((1, 1), (1, 1), 1, "zeros")
@@ -29,34 +33,58 @@ def is_compiled(part: nn.Module) -> bool:
 
 
 class CompiledConvolution(nn.Conv2d):
-    """A convolution of the same parameters, by the kernel where the images are as it takes them."""
+    """A convolution by the kernel, where images and parameters are as it takes them, and it is the faster."""
 
-    def __init__(self, part: nn.Conv2d, kernel: Kernel) -> None:
-        side = part.kernel_size[0]
-        super().__init__(part.in_channels, part.out_channels, side, padding=side // 2, device="meta")
-        self.weight, self.bias, self._kernel = part.weight, part.bias, kernel
+    _kernel: Kernel
+
+    @classmethod
+    def of(cls, part: nn.Conv2d, kernel: Kernel) -> CompiledConvolution:
+        """Make this of a convolution that is compiled, in its place: whoever holds it holds this."""
+        part.__class__ = cls
+        assert isinstance(part, cls)
+        part._kernel = kernel
+        return part
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the images, convolved."""
-        if not fits(x):
+        if not self._takes(x):
             return super().forward(x)
         y: Tensor = _Convolution.apply(x, self.weight, self.bias, self._kernel)  # type: ignore[no-untyped-call]
         return y
+
+    def _takes(self, x: Tensor) -> bool:
+        """Whether all is as the kernel takes it: parameters may have been exchanged for others since."""
+        weight, bias = self.weight, self.bias
+        if not fits(x, weight, bias) or weight.dim() != 4:
+            return False
+        outputs, inputs, *sides = weight.shape
+        (samples, channels, height, width), tiles = x.shape, 1
+        for side in (height, width):
+            tiles *= -(-side // _TILE)
+        return (
+            channels == inputs
+            and outputs % CHANNELS == 0
+            and tuple(sides) == self.kernel_size
+            and (bias is None or bias.shape == (outputs,))
+            and height * width >= _LEAST_PIXELS
+            and samples * tiles * _INPUTS_A_TILE >= inputs
+        )
 
 
 class _Convolution(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, kernel: Kernel) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.kernel, ctx.has_bias = kernel, bias is not None
+        ctx.save_for_backward(x, weight, bias)
+        ctx.kernel = kernel
         return _convolved(kernel, x, weight.contiguous(), bias, turned=False)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+        x, weight, bias = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *by_torch(partial(conv2d, padding=weight.shape[-1] // 2), (x, weight, bias), dy), None
         weight, dy = weight.contiguous(), dy.contiguous(memory_format=torch.channels_last)
-        dweight, dbias = torch.empty_like(weight), weight.new_empty(len(weight)) if ctx.has_bias else None
+        dweight, dbias = torch.empty_like(weight), None if bias is None else torch.empty_like(bias)
         _run(ctx.kernel, "nestegg_convolve_back", weight, x, dy, *_sizes(x), len(weight), dweight, dbias)
         dx = _convolved(ctx.kernel, dy, weight, None, turned=True) if ctx.needs_input_grad[0] else None
         return dx, dweight, dbias, None
@@ -65,7 +93,7 @@ class _Convolution(torch.autograd.Function):
 def _convolved(kernel: Kernel, x: Tensor, weight: Tensor, bias: Tensor | None, *, turned: bool) -> Tensor:
     """Images convolved; turned: derivatives by what was convolved, from those by what came out."""
     outputs = weight.shape[1 if turned else 0]
-    y = torch.empty((len(x), outputs, *x.shape[2:]), memory_format=torch.channels_last)
+    y = torch.empty((len(x), outputs, *x.shape[2:]), dtype=x.dtype, memory_format=torch.channels_last)
     bias = None if bias is None else bias.contiguous()
     _run(kernel, "nestegg_convolve", weight, x, weight, bias, *_sizes(x), outputs, int(turned), y)
     return y

@@ -7,17 +7,18 @@ Normalisation differs from torch's in the last ones, and is the same in every in
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.nn.functional import group_norm
 
 from nestegg.models.networks import RectifiedNorm
 from nestegg.training.convolutions import CompiledConvolution, is_compiled
 from nestegg.training.dense import is_hooked
-from nestegg.training.images import call, fits
+from nestegg.training.images import by_torch, call, fits
 from nestegg.training.kernel import Kernel
 
 
@@ -30,13 +31,12 @@ def compiled_layers(model: nn.Module, kernel: Kernel) -> bool:
     for part in [*model.modules()]:
         if type(part) is nn.Sequential:
             found |= _in_sequence(part, kernel)
-        for name, child in part.named_children():
-            if type(child) is RectifiedNorm and not is_hooked(child):
-                setattr(part, name, CompiledNorm(child, kernel))
-                found = True
-            elif isinstance(child, nn.Conv2d) and is_compiled(child) and not is_hooked(child):
-                setattr(part, name, CompiledConvolution(child, kernel))
-                found = True
+        elif type(part) is RectifiedNorm and not is_hooked(part):
+            CompiledNorm.of(part, kernel)
+            found = True
+        elif isinstance(part, nn.Conv2d) and is_compiled(part) and not is_hooked(part):
+            CompiledConvolution.of(part, kernel)
+            found = True
     return found
 
 
@@ -47,7 +47,7 @@ def _in_sequence(parts: nn.Sequential, kernel: Kernel) -> bool:
         if type(second) is not nn.ReLU or is_hooked(first) or is_hooked(second):
             continue
         if type(first) is nn.GroupNorm and first.affine:
-            parts[i], parts[i + 1], found = CompiledNorm(first, kernel), nn.Identity(), True
+            parts[i], parts[i + 1], found = CompiledNorm.of(copy.copy(first), kernel), nn.Identity(), True
         elif type(first) is nn.MaxPool2d and _halves(first):
             parts[i], parts[i + 1], found = CompiledPool(kernel), nn.Identity(), True
     return found
@@ -61,15 +61,22 @@ def _halves(pool: nn.MaxPool2d) -> bool:
 
 
 class CompiledNorm(RectifiedNorm):
-    """A norm of the same parameters, by the kernel where the images are as it takes them."""
+    """A norm by the kernel, where images and parameters are as it takes them."""
 
-    def __init__(self, norm: nn.GroupNorm, kernel: Kernel) -> None:
-        super().__init__(norm.num_groups, norm.num_channels, norm.eps)
-        self.weight, self.bias, self._kernel = norm.weight, norm.bias, kernel
+    _kernel: Kernel
+
+    @classmethod
+    def of(cls, norm: nn.GroupNorm, kernel: Kernel) -> CompiledNorm:
+        """Make this of a norm, in its place: whoever holds it holds this."""
+        norm.__class__ = cls
+        assert isinstance(norm, cls)
+        norm._kernel = kernel
+        return norm
 
     def forward(self, x: Tensor, beside: Tensor | None = None) -> Tensor:
         """Return the images, normed, with a shortcut added if there is one, and rectified."""
-        if not fits(x) or not (beside is None or (fits(beside) and beside.shape == x.shape)):
+        known = fits(x, self.weight, self.bias) and self.weight.shape == self.bias.shape == x.shape[1:2]
+        if not known or not (beside is None or (fits(beside) and beside.shape == x.shape)):
             return super().forward(x, beside)
         settings = (self._kernel, self.num_groups, self.eps)
         y: Tensor = _Norm.apply(x, beside, self.weight, self.bias, settings)  # type: ignore[no-untyped-call]
@@ -96,20 +103,25 @@ class _Norm(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor, settings: tuple[Kernel, int, float]
     ) -> Tensor:
-        ctx.kernel, ctx.groups, least = settings
+        ctx.kernel, ctx.groups, ctx.least = settings
         y, moments = torch.empty_like(x), x.new_empty(len(x), ctx.groups, 2)
         images = (x, beside, weight.contiguous(), bias.contiguous())
-        call(ctx.kernel, "nestegg_norm", *images, *_sizes(x), ctx.groups, ctypes.c_double(least), y, moments)
-        ctx.save_for_backward(x, y, weight, moments)
-        ctx.adds = beside is not None
+        call(ctx.kernel, "nestegg_norm", *images, *_sizes(x), ctx.groups, ctypes.c_double(ctx.least), y, moments)
+        ctx.save_for_backward(x, y, weight, moments, bias, beside)
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
-        x, y, weight, moments = ctx.saved_tensors
+        x, y, weight, moments, bias, beside = ctx.saved_tensors
+        if torch.is_grad_enabled():
+
+            def normed(x: Tensor, beside: Tensor | None, weight: Tensor, bias: Tensor) -> Tensor:
+                plain = group_norm(x, ctx.groups, weight, bias, ctx.least)
+                return torch.relu(plain if beside is None else plain + beside)
+
+            return *by_torch(normed, (x, beside, weight, bias), dy), None
         dx, dweight, dbias = torch.empty_like(x), torch.empty_like(weight), torch.empty_like(weight)
-        dbeside = torch.empty_like(x) if ctx.adds else None
+        dbeside = None if beside is None else torch.empty_like(x)
         dy = dy.contiguous(memory_format=torch.channels_last)
         known = (x, y, dy, weight.contiguous(), moments)
         call(ctx.kernel, "nestegg_norm_back", *known, *_sizes(x), ctx.groups, dx, dbeside, dweight, dbias)
@@ -121,17 +133,20 @@ class _Pool(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, kernel: Kernel) -> Tensor:
         samples, channels, height, width = ctx.shape = x.shape
         ctx.kernel, half = kernel, (samples, channels, height // 2, width // 2)
-        y = torch.empty(half, memory_format=torch.channels_last)
+        y = torch.empty(half, dtype=x.dtype, memory_format=torch.channels_last)
         place = torch.empty(half, dtype=torch.int8, memory_format=torch.channels_last)
         call(kernel, "nestegg_pool", x, samples, height, width, channels, y, place)
         ctx.save_for_backward(place)
         return y
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None]:
         (place,), (samples, channels, height, width) = ctx.saved_tensors, ctx.shape
-        dx = torch.empty(ctx.shape, memory_format=torch.channels_last)
+        if torch.is_grad_enabled():
+            corners = torch.stack([torch.where(place == k, dy, 0.0) for k in range(4)], dim=-1)
+            pairs = corners.unflatten(-1, (2, 2)).permute(0, 1, 2, 4, 3, 5).flatten(4).flatten(2, 3)
+            return nn.functional.pad(pairs, (0, width % 2, 0, height % 2)), None
+        dx = torch.empty(ctx.shape, dtype=dy.dtype, memory_format=torch.channels_last)
         dy = dy.contiguous(memory_format=torch.channels_last)
         call(ctx.kernel, "nestegg_pool_back", dy, place, samples, height, width, channels, dx)
         return dx, None

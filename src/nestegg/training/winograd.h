@@ -62,12 +62,13 @@ INLINE void spread(const float *matrix, const int side, const int margin, const 
                    int64_t channels, int64_t first, int64_t count, float *frame, float *out) {
     const int64_t line = of->width * channels, framed = FRAME(of->width) * channels;
     const int64_t apart = (BLOCK * channels + EDGE) / LANES;
+    int64_t held = first ? spot_of(of, first - 1).sample : -1; /* the image in the frame */
     for (int64_t t = 0; t < count; t++) {
         const spot at = spot_of(of, first + t);
-        if (t == 0 || (at.row == 0 && at.column == 0)) /* another image */
-            for (int64_t r = 0; r < of->height; r++)
-                memcpy(frame + (r + margin) * framed + margin * channels, images + (at.sample * of->height + r) * line,
-                       (size_t)line * sizeof(float));
+        for (int64_t r = 0; at.sample != held && r < of->height; r++)
+            memcpy(frame + (r + margin) * framed + margin * channels, images + (at.sample * of->height + r) * line,
+                   (size_t)line * sizeof(float));
+        held = at.sample;
         const float *corner = frame + at.row * framed + at.column * channels;
         for (int64_t c = 0; c < channels; c += LANES) {
             vector half[POINTS * side];
