@@ -149,6 +149,7 @@ def test_a_best_clip_norm_is_what_validation_data_says(name: str) -> None:
     ("prefix", "row"),
     [
         *(("", row) for name in ("when-to-spend", "when-to-spend-cnn") for row in load(name).rows),
+        *(("day-", row) for row in load("a-day-norms").rows),
         *(("recipe-", row) for row in load("what-privacy-costs").rows),
     ],
     ids=lambda one: one if isinstance(one, str) else one.name,
