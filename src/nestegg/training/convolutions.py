@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from nestegg.training.images import CHANNELS, by_torch, call, fits
+from nestegg.training.images import CHANNELS, Compiled, by_torch, call, fits
 from nestegg.training.kernel import Kernel
 
 _POINTS = {3: 6, 5: 8}  # at which polynomials are taken, by the side of a convolution: `winograd.h`
@@ -32,18 +32,8 @@ def is_compiled(part: nn.Module) -> bool:
     return plain and keeps_size and side in _POINTS and part.in_channels % CHANNELS == part.out_channels % CHANNELS == 0
 
 
-class CompiledConvolution(nn.Conv2d):
+class CompiledConvolution(Compiled, nn.Conv2d):
     """A convolution by the kernel, where images and parameters are as it takes them, and it is the faster."""
-
-    _kernel: Kernel
-
-    @classmethod
-    def of(cls, part: nn.Conv2d, kernel: Kernel) -> CompiledConvolution:
-        """Make this of a convolution that is compiled, in its place: whoever holds it holds this."""
-        part.__class__ = cls
-        assert isinstance(part, cls)
-        part._kernel = kernel
-        return part
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the images, convolved."""

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from nestegg.training.kernel import Kernel, address
 
 CHANNELS = 16  # the kernel takes multiples of it, in any instruction set
+
+
+class Compiled(nn.Module):
+    """A layer by the kernel, where images and parameters are as it takes them."""
+
+    _kernel: Kernel
+
+    @classmethod
+    def of(cls, part: nn.Module, kernel: Kernel) -> Self:
+        """Make this of torch's layer, in its place: whoever holds it holds this."""
+        part.__class__ = cls
+        assert isinstance(part, cls)
+        part._kernel = kernel
+        return part
 
 
 def fits(images: Tensor, *parameters: Tensor | None) -> bool:

@@ -18,7 +18,7 @@ from torch.nn.functional import group_norm
 from nestegg.models.networks import RectifiedNorm
 from nestegg.training.convolutions import CompiledConvolution, is_compiled
 from nestegg.training.dense import is_hooked
-from nestegg.training.images import by_torch, call, fits
+from nestegg.training.images import Compiled, by_torch, call, fits
 from nestegg.training.kernel import Kernel
 
 
@@ -60,18 +60,8 @@ def _halves(pool: nn.MaxPool2d) -> bool:
     return plain and sizes == [(2, 2), (2, 2)]
 
 
-class CompiledNorm(RectifiedNorm):
+class CompiledNorm(Compiled, RectifiedNorm):
     """A norm by the kernel, where images and parameters are as it takes them."""
-
-    _kernel: Kernel
-
-    @classmethod
-    def of(cls, norm: nn.GroupNorm, kernel: Kernel) -> CompiledNorm:
-        """Make this of a norm, in its place: whoever holds it holds this."""
-        norm.__class__ = cls
-        assert isinstance(norm, cls)
-        norm._kernel = kernel
-        return norm
 
     def forward(self, x: Tensor, beside: Tensor | None = None) -> Tensor:
         """Return the images, normed, with a shortcut added if there is one, and rectified."""
