@@ -7,6 +7,7 @@ and are the same in every instruction set but `baseline`.
 from __future__ import annotations
 
 from functools import partial
+from math import ceil
 from typing import Any
 
 import torch
@@ -48,16 +49,15 @@ class CompiledConvolution(Compiled, nn.Conv2d):
         if not fits(x, weight, bias) or weight.dim() != 4:
             return False
         outputs, inputs, *sides = weight.shape
-        (samples, channels, height, width), tiles = x.shape, 1
-        for side in (height, width):
-            tiles *= -(-side // _TILE)
+        samples, channels, height, width = x.shape
+        tiles = samples * ceil(height / _TILE) * ceil(width / _TILE)
         return (
             channels == inputs
             and outputs % CHANNELS == 0
             and tuple(sides) == self.kernel_size
             and (bias is None or bias.shape == (outputs,))
             and height * width >= _LEAST_PIXELS
-            and samples * tiles * _INPUTS_A_TILE >= inputs
+            and tiles * _INPUTS_A_TILE >= inputs
         )
 
 
