@@ -15,6 +15,7 @@ from nestegg import Budget, Group, InputError, LocalTraining, StoppedError, plan
 from nestegg.configuration.config import load_config
 from nestegg.data import load_dataset
 from nestegg.ledger import Ledger
+from nestegg.report.pages import Pages
 from nestegg.runs import start_run
 from nestegg.training import RoundReport, dense, kernel
 from tests.callbacks import EachRound
@@ -33,7 +34,7 @@ def releasable(folder: Path) -> list[Path]:
 
 def run_of(tmp_path: Path, reproducible: bool, name: str = "run") -> Path:
     line = f"reproducible = {str(reproducible).lower()}"
-    start_run(load_config(config(tmp_path, key="reproducible", line=line)), tmp_path / name, charts=True)
+    start_run(load_config(config(tmp_path, key="reproducible", line=line)), tmp_path / name, pages=Pages(as_files=True))
     return tmp_path / name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +13,9 @@ from rich.markup import escape
 from nestegg.cli.options import Where
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
+
+if TYPE_CHECKING:
+    from nestegg.configuration.config import Config
 
 
 def run(
@@ -35,28 +38,38 @@ def run(
         if (finished := finished_summary(resume)) is not None:  # at once: nothing is to be trained
             _show(finished, resume, as_json=as_json)
             return
-    from nestegg.cli.rounds import RoundProgress
-    from nestegg.configuration.config import load_config
-    from nestegg.runs import (  # torch is slow to import; other commands do without it
-        RunFolder,
-        resume_run,
-        rounds_left,
-        start_run,
-    )
-
     if (config_file is None) == (resume is None):
         raise InputError("give either CONFIG.toml or --resume DIR.")
+    from nestegg.configuration.config import load_config
+    from nestegg.report.pages import pages_beside
+
+    config = None if config_file is None else load_config(config_file)
+    pages = pages_beside(lambda: _get_ready(config), as_files=charts)  # while torch, which is slow, is imported here
+    from nestegg.cli.rounds import RoundProgress
+    from nestegg.runs import RunFolder, resume_run, rounds_left, start_run
+
     if resume is not None:
         with RoundProgress(as_json, rounds_left(resume)) as progress:
-            folder, summary = resume, resume_run(resume, callbacks=[progress], charts=charts, cluster=cluster)
-    elif config_file is not None:
-        config = load_config(config_file)
+            folder, summary = resume, resume_run(resume, callbacks=[progress], pages=pages, cluster=cluster)
+    elif config_file is not None and config is not None:
         folder = out or Path(f"{config_file.stem}-run")
         with RoundProgress(as_json, config.training.rounds) as progress:
-            summary = start_run(config, folder, callbacks=[progress], charts=charts, cluster=cluster)
+            summary = start_run(config, folder, callbacks=[progress], pages=pages, cluster=cluster)
     # How long a run took tells about its secret cohorts, unless it is a simulation that tells all.
     took = f", {RunFolder(folder).private().seconds:.1f} s" if summary["reproducible"] and not as_json else ""
     _show(summary, folder, took, as_json=as_json)
+
+
+def _get_ready(config: Config | None) -> None:
+    """In the process that writes pages: import and start what that takes, and do what follows from a configuration."""
+    from nestegg.configuration.participants import quick_plan
+    from nestegg.release import stamp
+    from nestegg.report.page import get_ready
+
+    if config is None:
+        get_ready(None)
+    else:
+        get_ready(quick_plan(config), stamp(config.training.reproducible).get("note"))
 
 
 def _show(summary: dict[str, Any], folder: Path, took: str = "", *, as_json: bool) -> None:

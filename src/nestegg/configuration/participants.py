@@ -14,7 +14,7 @@ from nestegg.configuration.config import Config, GroupTable, Privacy, changed, i
 from nestegg.configuration.method_keys import PLANNER_KEYS, reads
 from nestegg.configuration.own import own_names
 from nestegg.errors import InputError
-from nestegg.named import load_object
+from nestegg.named import is_named, load_object
 from nestegg.planning import (
     COMPARED,
     Budget,
@@ -88,6 +88,13 @@ def make_plan(config: Config, groups: Sequence[Group] | None = None) -> Plan:
         clip_norm=positive("privacy.clip_norm", privacy.clip_norm),
         local=pace_of_config(config),
     )
+
+
+def quick_plan(config: Config) -> Plan | None:
+    """Return the plan of a configuration, if that takes a moment and neither files nor somebody's own code."""
+    privacy = config.privacy
+    own = is_own(config.federation.dataset) or is_named(privacy.method) or privacy.budgets_file is not None
+    return None if own or privacy.accountant == "pld" else make_plan(config)
 
 
 def _default_names(clients: int) -> tuple[str, ...]:

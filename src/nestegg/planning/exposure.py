@@ -15,7 +15,7 @@ import numpy as np
 from nestegg.accounting import Charge, GaussianSpending, compose, gaussian_allowance
 from nestegg.checks import whole
 from nestegg.planning.accounts import row_accountant
-from nestegg.planning.losses import loss
+from nestegg.planning.certainty import certainty
 from nestegg.planning.plan import GroupPlan, Plan, finite_or_none
 
 
@@ -37,8 +37,8 @@ class Exposure:
 
     @cached_property
     def advantage(self) -> float:
-        """How much better than a coin anybody can tell whether a client's data is there, from 0 to 1, by PLD."""
-        return loss(self.row.charges(), self.row.group.budget.delta).advantage
+        """How much better than a coin anybody can tell whether a client's data is there, from 0 to 1."""
+        return 2.0 * certainty(self.row, by_pld=True) - 1.0
 
     @property
     def excess(self) -> float:

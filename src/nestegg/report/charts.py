@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -120,15 +122,21 @@ def definition_of(chart: alt.TopLevelMixin) -> dict[str, Any]:
 
 def draw_charts(charts: Mapping[str, alt.TopLevelMixin], note: str | None = None) -> dict[str, Picture]:
     """Return what a page needs of every chart; a note is drawn below each title."""
-    import vl_convert
-
     pictures = {}
     for name, chart in charts.items():
         definition = definition_of(chart)
         if note is not None:
             definition["title"] = {"text": definition["title"], "subtitle": note}
-        pictures[name] = Picture(vl_convert.vegalite_to_svg(definition), definition)
+        pictures[name] = Picture(_drawn(json.dumps(definition)), definition)
     return pictures
+
+
+@lru_cache(maxsize=32)
+def _drawn(definition: str) -> str:
+    """A chart as SVG; one that was drawn a moment ago is known."""
+    import vl_convert
+
+    return str(vl_convert.vegalite_to_svg(definition))
 
 
 def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin], note: str | None = None) -> dict[str, Picture]:

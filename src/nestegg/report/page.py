@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
-from numpy.typing import NDArray
 
 from nestegg.configuration.description import CONFIG, RUN
 from nestegg.extras import installed_version
@@ -24,6 +24,7 @@ from nestegg.report.charts import (
     Picture,
     draw_charts,
     label_chart,
+    lines,
     noise_chart,
     sampling_chart,
     save_charts,
@@ -31,6 +32,7 @@ from nestegg.report.charts import (
 )
 from nestegg.report.frame import Part, facts, make_page
 from nestegg.report.markup import as_html
+from nestegg.report.pages import PageContent
 from nestegg.report.promises import promises, spent
 from nestegg.report.run_charts import REACH, clip_norm_chart, quality_charts, told_last
 
@@ -45,28 +47,15 @@ _HOW_LEARNT = "<p>Learnt from noisy bits, which say of each update whether it wa
 _OF_CHARTS = "<p>ε beside a group's name is its budget.</p>"
 
 
-def write_report(
-    folder: Path,
-    plan: Plan,
-    rounds: list[dict[str, Any]],
-    summary: dict[str, Any],
-    *,
-    labels: NDArray[np.int64] | None,
-    clip_unit: str,
-    as_files: bool = False,
-) -> None:
-    """Write `report.html` into a run's folder; its charts as PNG and SVG files, too, if asked for: that takes long.
-
-    Labels of clients are drawn in simulations only; a run that may be released has none to give.
-    """
-    private = plan.is_private
+def write_report(content: PageContent, *, as_files: bool = False) -> None:
+    """Write `report.html` into a run's folder; its charts as PNG and SVG files, too, if asked for: that takes long."""
+    folder, plan, rounds, summary = content.folder, content.plan, content.rounds, content.summary
     charts = quality_charts(rounds)
     if plan.about.learns_clip_norm or any("below" in line.get("side", {}) for line in rounds):
-        charts |= clip_norm_chart(rounds, clip_unit)
-    if private:
-        charts |= {"spending": spending_chart(plan), "sampling": sampling_chart(plan), "noise": noise_chart(plan)}
-    if labels is not None:
-        charts["simulation-only-labels"] = label_chart(labels)
+        charts |= clip_norm_chart(rounds, content.clip_unit)
+    charts |= _plan_charts(plan)
+    if content.labels is not None:
+        charts["simulation-only-labels"] = label_chart(content.labels)
     note = summary.get("note")
     with ThreadPoolExecutor(1) as pool:  # drawing and judging take about as long, and drawing leaves Python alone
         drawing = pool.submit(save_charts, folder, charts, note) if as_files else pool.submit(draw_charts, charts, note)
@@ -75,6 +64,23 @@ def write_report(
     page = run_page(plan, summary, pictures, told_last(rounds), said=said, configuration=shown_configuration(folder))
     audit = kept_audit(folder)
     write_atomically(folder / "report.html", with_audit(page, audit) if audit else page)
+
+
+def get_ready(plan: Plan | None, note: str | None = None) -> None:
+    """Import and start what pages are made with; if a plan is known, judge it and draw its charts.
+
+    Both are remembered for the page of a run by this plan, with this note.
+    """
+    draw_charts({"nothing": lines([], "none", "none", "nothing")} if plan is None else _plan_charts(plan), note)
+    if plan is not None:
+        promises(plan, plan.rounds)
+
+
+def _plan_charts(plan: Plan) -> dict[str, alt.TopLevelMixin]:
+    """Charts that follow from the plan alone; none without noise."""
+    if not plan.is_private:
+        return {}
+    return {"spending": spending_chart(plan), "sampling": sampling_chart(plan), "noise": noise_chart(plan)}
 
 
 def run_page(

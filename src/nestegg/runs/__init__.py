@@ -15,6 +15,7 @@ from nestegg.files import nothing_left
 from nestegg.ledger import RunBooks
 from nestegg.named import load_object
 from nestegg.planning import Plan, remarks
+from nestegg.report.pages import Pages
 from nestegg.runs.configured import Simulation, new_simulation, resumed_simulation
 from nestegg.runs.folder import RunFolder
 from nestegg.runs.life import Life
@@ -27,6 +28,8 @@ from nestegg.runs.telling import say
 from nestegg.training import AdaptiveClipping, Callback, Federation
 
 __all__ = ["RunFolder", "Simulation", "Task", "replan_run", "resume_run", "rounds_left", "run", "start_run"]
+
+_HERE = Pages()  # write a run's page in this process
 
 
 @nothing_left()
@@ -69,11 +72,11 @@ def run(
         def task(run: Description, payment: Payment) -> Task:
             return Task(run, federation.by(payment.plan), Origin.of(federation))
 
-        return _gone_on(folder, task, callbacks, charts=charts)
+        return _gone_on(folder, task, callbacks, Pages(as_files=charts))
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or go on with it by resume=True.")
     described = describe(federation, folder, ledger, version)
-    return _begun(Task(described, federation, Origin.of(federation)), folder, callbacks, charts=charts)
+    return _begun(Task(described, federation, Origin.of(federation)), folder, callbacks, Pages(as_files=charts))
 
 
 @nothing_left()
@@ -82,24 +85,24 @@ def start_run(
     folder: Path,
     *,
     callbacks: Sequence[Callback] = (),
-    charts: bool = False,
+    pages: Pages = _HERE,
     cluster: str | None = None,
 ) -> dict[str, Any]:
     """Train by a configuration and write a run folder, which must not exist yet; returns its summary.
 
-    The charts are in the run's page; they are also PNG and SVG files if asked for. Where clients train, here or on a
-    cluster, is no part of the run: it may go on elsewhere.
+    The run's page is written in this process by default. Where clients train, here or on a cluster, is no part of the
+    run: it may go on elsewhere.
     """
     check_config(config)
     if folder.exists():
         raise InputError(f"{folder} exists; give another folder, or resume it with --resume.")
     simulation, described = new_simulation(config, new_run_name(folder), cluster)
-    return _begun(simulation.task(described), folder, callbacks, charts=charts)
+    return _begun(simulation.task(described), folder, callbacks, pages)
 
 
 @nothing_left()
 def resume_run(
-    folder: Path, *, callbacks: Sequence[Callback] = (), charts: bool = False, cluster: str | None = None
+    folder: Path, *, callbacks: Sequence[Callback] = (), pages: Pages = _HERE, cluster: str | None = None
 ) -> dict[str, Any]:
     """Go on where a run stopped; of a run that is complete, draw the charts if asked for, and return the summary."""
     if (folder / RUN).is_file():
@@ -109,7 +112,7 @@ def resume_run(
     def task(run: Description, payment: Payment) -> Task:
         return resumed_simulation(load_config(folder / CONFIG), payment.plan, payment, cluster).task(run)
 
-    return _gone_on(folder, task, callbacks, charts=charts)
+    return _gone_on(folder, task, callbacks, pages)
 
 
 def replan_run(folder: Path) -> Plan:
@@ -138,7 +141,7 @@ def rounds_left(folder: Path) -> int:
     return max(run.plan().rounds - len(run.lines()), 0)
 
 
-def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: bool) -> dict[str, Any]:
+def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], pages: Pages) -> dict[str, Any]:
     """Make the folder of a new run, and train."""
     described = with_fingerprint(task.run, task.origin)  # which may fail, so before anything is written
     to_say = [*check_ledger(task.run, task.plan), *remarks(task.plan)]
@@ -148,21 +151,21 @@ def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], *, charts: b
     with run.locked(), paying(task.run, folder, task.plan) as payment:
         life = Life(run)
         life.agree(payment)
-        return task.train(run, life, callbacks, charts=charts)
+        return task.train(run, life, callbacks, pages)
 
 
 def _gone_on(
-    folder: Path, make: Callable[[Description, Payment], Task], callbacks: Sequence[Callback], *, charts: bool
+    folder: Path, make: Callable[[Description, Payment], Task], callbacks: Sequence[Callback], pages: Pages
 ) -> dict[str, Any]:
     """Go on with a run, whose task is made once it is known by which plan it goes on."""
     with _opened(folder) as (run, life):
         plan = life.payment.plan
-        if life.done == plan.rounds and not charts and (summary := run.summary()) is not None:
+        if life.done == plan.rounds and not pages.as_files and (summary := run.summary()) is not None:
             return summary
         task = make(run.about, life.payment)
         if life.done < plan.rounds:
             run.private().check_fingerprint(task.origin, life.payment.gone().keys(), is_new=life.done == 0)
-        return task.train(run, life, callbacks, charts=charts)
+        return task.train(run, life, callbacks, pages)
 
 
 @contextmanager

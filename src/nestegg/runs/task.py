@@ -17,6 +17,7 @@ from nestegg.files import write_atomically
 from nestegg.ledger import Account
 from nestegg.mechanism import rounding_epsilon
 from nestegg.planning import remarks
+from nestegg.report.pages import PageContent, Pages
 from nestegg.runs.folder import Checkpoint, RunFolder, packed
 from nestegg.runs.life import Life
 from nestegg.runs.lines import line_of, standing_of, warnings
@@ -46,9 +47,7 @@ class Task:
         self.run, self.federation, self.plan = run, federation, federation.plan
         self.origin, self._labels = origin, labels
 
-    def train(
-        self, folder: RunFolder, life: Life, callbacks: Sequence[Callback] = (), *, charts: bool = False
-    ) -> dict[str, Any]:
+    def train(self, folder: RunFolder, life: Life, callbacks: Sequence[Callback], pages: Pages) -> dict[str, Any]:
         """Train the rounds that are left and write the results; returns the summary.
 
         Callbacks hear of a round once it is out.
@@ -69,7 +68,7 @@ class Task:
                 check_finite(state, report.loss, folder)
                 if ender is not None and state.round < self.plan.rounds:
                     stopped = f"was stopped after round {state.round} by {ender}"
-            summary = self._finish(folder, state, life.payment.accounts(), stopped, charts=charts)
+            summary = self._finish(folder, state, life.payment.accounts(), stopped, pages)
             telling.end()
             return summary
         except BudgetError as error:
@@ -122,18 +121,16 @@ class Task:
         return State(life.done, model, float(saved.facts["clip_norm"]), velocity)
 
     def _finish(
-        self, folder: RunFolder, state: State, accounts: dict[str, Account], stopped: str, *, charts: bool
+        self, folder: RunFolder, state: State, accounts: dict[str, Account], stopped: str, pages: Pages
     ) -> dict[str, Any]:
         tensors = dict(zip(self.federation.layout.names, self.federation.layout.split(state.model), strict=True))
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
         write_atomically(folder.path / "model.safetensors", packed(contiguous, self._facts({})))
-        from nestegg.report import write_report  # charts take long to import, and are not needed before
-
         rounds = [json.loads(line) for line in folder.lines()]
         summary = self._summary(state, rounds, accounts, stopped)
         write_atomically(folder.path / "summary.json", json.dumps(summary, indent=1) + "\n")
         unit = self.federation.mechanics.clip_unit
-        write_report(folder.path, self.plan, rounds, summary, labels=self._labels, clip_unit=unit, as_files=charts)
+        pages.write(PageContent(folder.path, self.plan, rounds, summary, self._labels, unit))
         folder.hide_times()
         return summary
 
