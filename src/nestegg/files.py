@@ -36,6 +36,12 @@ def write_atomically(path: Path, content: str | bytes | Iterable[str]) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror}.") from None
 
 
+def write_all(folder: Path, files: Iterable[tuple[str, str | bytes]]) -> None:
+    """Write files into a folder, each atomically, as they come."""
+    for name, content in files:
+        write_atomically(folder / name, content)
+
+
 def make_folder(name: str, folder: Path, mode: int = 0o777) -> None:
     """Before anything takes long: a folder that cannot be made is a mistake of the user's."""
     try:

@@ -32,6 +32,7 @@ from nestegg.planning.levels import bucket
 from nestegg.planning.parameters import planner_with
 
 BUDGETS = ("individual", "smallest")
+_QUICK = 1000  # rounds × groups that are planned in a moment
 
 
 class Participants(NamedTuple):
@@ -91,10 +92,10 @@ def make_plan(config: Config, groups: Sequence[Group] | None = None) -> Plan:
 
 
 def quick_plan(config: Config) -> Plan | None:
-    """Return the plan of a configuration, if that takes a moment and neither files nor somebody's own code."""
-    privacy = config.privacy
+    """Return the plan of a configuration, if that takes a moment, and no clients of a file and nobody's own code."""
+    privacy, size = config.privacy, config.training.rounds * len(config.privacy.groups)
     own = is_own(config.federation.dataset) or is_named(privacy.method) or privacy.budgets_file is not None
-    return None if own or privacy.accountant == "pld" else make_plan(config)
+    return None if own or privacy.accountant == "pld" or size > _QUICK else make_plan(config)
 
 
 def _default_names(clients: int) -> tuple[str, ...]:

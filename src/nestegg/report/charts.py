@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -13,7 +13,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from nestegg.files import write_atomically
+from nestegg.files import write_all
 from nestegg.planning import COMPARED, LABELS, Group, Plan
 
 # Okabe and Ito's palette: told apart by the colour-blind too. Lines also differ in dash, for black and white.
@@ -136,18 +136,23 @@ def _drawn(definition: str) -> str:
     """A chart as SVG; one that was drawn a moment ago is known."""
     import vl_convert
 
-    return str(vl_convert.vegalite_to_svg(definition))
+    return str(vl_convert.vegalite_to_svg(json.loads(definition)))  # as text, what is no number would be no JSON
 
 
 def save_charts(folder: Path, charts: Mapping[str, alt.TopLevelMixin], note: str | None = None) -> dict[str, Picture]:
     """Draw every chart, and write it as PNG and SVG too."""
+    pictures = draw_charts(charts, note)
+    write_all(folder, chart_files(pictures))
+    return pictures
+
+
+def chart_files(pictures: Mapping[str, Picture]) -> Iterator[tuple[str, str | bytes]]:
+    """Yield the name and content of PNG and SVG files of every chart."""
     import vl_convert
 
-    pictures = draw_charts(charts, note)
     for name, picture in pictures.items():
-        write_atomically(folder / f"{name}.png", vl_convert.vegalite_to_png(picture.definition, scale=2))
-        write_atomically(folder / f"{name}.svg", picture.svg)
-    return pictures
+        yield f"{name}.png", vl_convert.vegalite_to_png(picture.definition, scale=2)
+        yield f"{name}.svg", picture.svg
 
 
 def lines(

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,17 @@ import numpy as np
 
 from nestegg.configuration.description import CONFIG, RUN
 from nestegg.extras import installed_version
-from nestegg.files import write_atomically
 from nestegg.planning import LABELS, Plan
 from nestegg.report.audit_page import kept_audit, with_audit
 from nestegg.report.charts import (
     PALETTE,
     Picture,
+    chart_files,
     draw_charts,
     label_chart,
     lines,
     noise_chart,
     sampling_chart,
-    save_charts,
     spending_chart,
 )
 from nestegg.report.frame import Part, facts, make_page
@@ -35,6 +35,7 @@ from nestegg.report.markup import as_html
 from nestegg.report.pages import PageContent
 from nestegg.report.promises import promises, spent
 from nestegg.report.run_charts import REACH, clip_norm_chart, quality_charts, told_last
+from nestegg.report.scripts import chart_scripts
 
 _ACCOUNT = {
     "epsilon": "budget ε",
@@ -47,8 +48,8 @@ _HOW_LEARNT = "<p>Learnt from noisy bits, which say of each update whether it wa
 _OF_CHARTS = "<p>ε beside a group's name is its budget.</p>"
 
 
-def write_report(content: PageContent, *, as_files: bool = False) -> None:
-    """Write `report.html` into a run's folder; its charts as PNG and SVG files, too, if asked for: that takes long."""
+def make_report(content: PageContent, *, as_files: bool = False) -> dict[str, str | bytes]:
+    """Return the files of a run's page by name: `report.html`, and its charts as PNG and SVG files if asked for."""
     folder, plan, rounds, summary = content.folder, content.plan, content.rounds, content.summary
     charts = quality_charts(rounds)
     if plan.about.learns_clip_norm or any("below" in line.get("side", {}) for line in rounds):
@@ -58,22 +59,27 @@ def write_report(content: PageContent, *, as_files: bool = False) -> None:
         charts["simulation-only-labels"] = label_chart(content.labels)
     note = summary.get("note")
     with ThreadPoolExecutor(1) as pool:  # drawing and judging take about as long, and drawing leaves Python alone
-        drawing = pool.submit(save_charts, folder, charts, note) if as_files else pool.submit(draw_charts, charts, note)
+        drawing = pool.submit(draw_charts, charts, note)
         said = promises(plan, summary["rounds"], summary.get("colluders", 0))
         pictures = drawing.result()
     page = run_page(plan, summary, pictures, told_last(rounds), said=said, configuration=shown_configuration(folder))
     audit = kept_audit(folder)
-    write_atomically(folder / "report.html", with_audit(page, audit) if audit else page)
+    files = dict(chart_files(pictures)) if as_files else {}
+    return {**files, "report.html": with_audit(page, audit) if audit else page}
 
 
 def get_ready(plan: Plan | None, note: str | None = None) -> None:
-    """Import and start what pages are made with; if a plan is known, judge it and draw its charts.
+    """Import and start what pages are made with; if a plan is known, draw its charts and judge it.
 
     Both are remembered for the page of a run by this plan, with this note.
     """
-    draw_charts({"nothing": lines([], "none", "none", "nothing")} if plan is None else _plan_charts(plan), note)
-    if plan is not None:
+    charts = {} if plan is None else _plan_charts(plan)
+    draw_charts(charts or {"nothing": lines([], "none", "none", "nothing")}, note)
+    if plan is None:
+        import_module("dp_accounting")
+    else:
         promises(plan, plan.rounds)
+    chart_scripts()
 
 
 def _plan_charts(plan: Plan) -> dict[str, alt.TopLevelMixin]:

@@ -1,7 +1,7 @@
-"""Who writes the page of a run: the process that trains, or one beside it.
+"""Where the page of a run is made: in the process that trains, or in one beside it.
 
-A page needs a judge and an engine that draws charts. Both take longer to import and to start than a short run to
-train, and need nothing of torch. So `nestegg run` forks a process before it imports torch:
+A page needs a judge and an engine that draws charts. Both take longer to import and to start than a short run takes
+to train, and need nothing of torch. So `nestegg run` forks a process before it imports torch:
 
 pages = pages_beside(ahead)   # gets ready there, and does what can be done before the run ends
 ...
@@ -24,9 +24,11 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from nestegg.files import write_all
 from nestegg.planning import Plan
 
 _THREADED = frozenset({"torch", "vl_convert"})  # their threads are not there after a fork, and are waited for
+_PATIENCE = 60  # seconds
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,20 @@ class Pages:
 
     def write(self, content: PageContent) -> None:
         """Write `report.html` into the folder of a run."""
-        from nestegg.report.page import write_report  # charts take long to import, and are not needed before
+        write_all(content.folder, self.made(content).items())
 
-        write_report(content, as_files=self.as_files)
+    def made(self, content: PageContent) -> dict[str, str | bytes]:
+        """Return the files of a page by name."""
+        from nestegg.report.page import make_report  # charts take long to import, and are not needed before
+
+        return make_report(content, as_files=self.as_files)
 
 
 class PagesBeside(Pages):
-    """Writes pages of runs in a process of its own, which ends with this one.
+    """Has the first page made by a process of its own, which ends with this one, and writes it.
 
-    What fails there is done here, where its error is told.
+    What is not made there is made here: if that process failed, or after a minute of waiting has ended, since a run
+    that long can make its page itself.
 
     Args:
         ahead: what that process does before it is asked for a page.
@@ -81,42 +88,41 @@ class PagesBeside(Pages):
         super().__init__(as_files=as_files)
         context = get_context("fork")
         self._process, theirs = context.Pipe()
-        context.Process(
-            target=_serve, args=(Pages(as_files=as_files), ahead, self._process, theirs), daemon=True
-        ).start()
+        arguments = (Pages(as_files=as_files), ahead, theirs, os.getpid())
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # until it is ignored there
+        try:
+            context.Process(target=_serve, args=arguments, daemon=True).start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
 
-    def write(self, content: PageContent) -> None:
-        """Have the page written, and wait for it."""
+    def made(self, content: PageContent) -> dict[str, str | bytes]:
+        """Return the files of a page, once they are made."""
         try:
             self._process.send(content)
-            is_written = self._process.recv()
+            files: dict[str, str | bytes] = self._process.recv()
         except (EOFError, OSError):
-            is_written = False
-        if not is_written:
-            super().write(content)
+            return super().made(content)
+        return files
 
 
 def pages_beside(ahead: Callable[[], None], *, as_files: bool = False) -> Pages:
-    """Return what writes pages beside this process where a fork is safe, and what writes them here elsewhere."""
+    """Return what makes pages beside this process where a fork is safe, and what makes them here elsewhere."""
     threads = threading.active_count() > 1 or not _THREADED.isdisjoint(sys.modules)
     is_safe = sys.platform == "linux" and not threads and not current_process().daemon
     return PagesBeside(ahead, as_files=as_files) if is_safe else Pages(as_files=as_files)
 
 
-def _serve(pages: Pages, ahead: Callable[[], None], ours: Connection, theirs: Connection) -> NoReturn:
-    """In the other process: get ready, and write pages until the parent is gone."""
+def _serve(pages: Pages, ahead: Callable[[], None], theirs: Connection, parent: int) -> NoReturn:
+    """In the other process: get ready, and make one page if it is asked for before long and before the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
-    ours.close()  # while it is open here, the parent's end would not be noticed
     try:
         ahead()
-        while True:
-            content = theirs.recv()
-            try:
-                pages.write(content)
-            except Exception:
-                theirs.send(False)
-            else:
-                theirs.send(True)
+        for _ in range(_PATIENCE):
+            if os.getppid() != parent:
+                break
+            if theirs.poll(1.0):
+                theirs.send(pages.made(theirs.recv()))
+                break
     finally:
         os._exit(0)  # in silence: what was inherited is the parent's to close, and errors are the parent's to tell
