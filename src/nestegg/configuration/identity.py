@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from typing import Any
 
 from nestegg.configuration.config import Config
@@ -47,12 +48,18 @@ def _content(section: Section) -> dict[str, Any]:
     kind = type(section).__name__
     first, irrelevant = FIRST_KEYS.get(kind, set()), IRRELEVANT.get(kind, set())
     content = {}
-    for name, field in type(section).model_fields.items():
+    for name, default in _defaults(type(section)).items():
         value = getattr(section, name)
-        is_later_default = name not in first and value == field.get_default(call_default_factory=True)
+        is_later_default = name not in first and value == default
         if value is not None and name not in irrelevant and not is_later_default:
             content[name] = _plain(value)
     return content
+
+
+@cache
+def _defaults(kind: type[Section]) -> dict[str, Any]:
+    """Of all keys; made once, since thousands of cells have their names from them."""
+    return {name: field.get_default(call_default_factory=True) for name, field in kind.model_fields.items()}
 
 
 def _plain(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -63,8 +63,8 @@ class Reproduction:
 
     def counts(self) -> dict[str, tuple[int, int]]:
         """Return for each experiment how many of its cells are there, and how many it needs."""
-        alone = {name: Reproduction({name: one}, self.scale, self.store) for name, one in self.experiments.items()}
-        return {name: (self.store.count(one.configs()), len(one.configs())) for name, one in alone.items()}
+        alone = {name: replace(self, experiments={name: one}).configs() for name, one in self.experiments.items()}
+        return {name: (self.store.count(configs), len(configs)) for name, configs in alone.items()}
 
     def outcomes(self) -> list[Outcome]:
         """Return what the cells that are there show."""
