@@ -39,6 +39,7 @@ def test_the_code_as_it_is_passes(method: str) -> None:
     assert all(one.by_counting < one.epsilon for one in found.evidence)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("bug", "attack"),
     [("noise 3 % low", "noise"), ("rate + 0.03", "sampling"), ("a block whose rounding depends on company", "company")],

@@ -54,6 +54,7 @@ def test_rows_appear_again_at_the_chosen_clip_norm(monkeypatch: pytest.MonkeyPat
     assert shown[1].paper == shown[2].paper
 
 
+@pytest.mark.no_cover
 def test_no_reported_seed_takes_part_in_a_choice() -> None:
     for name in (*names(), *tunings()):
         seeds = load(name).seeds

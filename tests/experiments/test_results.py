@@ -27,6 +27,7 @@ CELLS = sorted((ROOT / "results" / "cells").glob("*.json"))
 
 
 @pytest.mark.slow
+@pytest.mark.no_cover
 def test_pages_and_pictures_are_made_from_the_committed_cells() -> None:
     outcomes = Reproduction(chosen_experiments("all"), "cpu", Store(ROOT / "results")).outcomes()
     pictures = asked_pictures(FRONT.read_text(), {outcome.name: outcome for outcome in outcomes})
@@ -37,6 +38,7 @@ def test_pages_and_pictures_are_made_from_the_committed_cells() -> None:
     assert refreshed(DOCS, outcomes, pictures) == {path: path.read_text() for path in PAGES}
 
 
+@pytest.mark.no_cover
 def test_every_committed_cell_is_whole_and_belongs_to_an_experiment() -> None:
     store, known = Store(ROOT / "results"), set()
     for name in (*names(), *tunings()):

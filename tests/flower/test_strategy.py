@@ -197,6 +197,7 @@ def test_it_is_a_plain_sum_over_the_plans_denominator(tmp_path: Path) -> None:
     assert result.arrays["b.count"].numpy() == 3
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 def test_everybody_is_drawn_by_itself_with_its_own_rate(tmp_path: Path) -> None:
     rounds = 30

@@ -22,6 +22,7 @@ def oracle(account: Account, judge: RdpAccountant | PLDAccountant) -> float:
     return float(judge.get_epsilon(account.budget.delta))
 
 
+@pytest.mark.no_cover
 def test_an_account_composes_all_runs_as_the_judges_do(url: str) -> None:
     with begun(url) as (ledger, monday):
         spend(monday, 6)
@@ -59,6 +60,7 @@ def test_different_deltas_are_planned_each_at_its_own(url: str) -> None:
         ledger.verify()
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @examples(12)
 @given(data=st.data())

@@ -66,6 +66,7 @@ def test_a_plan_that_was_changed_meanwhile_stops_whoever_goes_by_the_old_one(url
         ledger.verify()
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("accountant", ["rdp", *slow("pld")])
 def test_lost_rounds_are_planned_around(url: str, accountant: str) -> None:
     with begun(url, two_groups(accountant=accountant), LIFE | {"ada": Budget(5.0)}) as (ledger, books):

@@ -265,6 +265,7 @@ def fitting(fits: Callable[[float], bool]) -> float:
     return high
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 def test_an_adversary_who_chooses_after_seeing_gains_nothing_by_a_filter(tmp_path: Path) -> None:
     """A first release, and then one of nine that each fit: δ stays within the budget for the worst choice of all.

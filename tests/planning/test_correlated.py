@@ -110,6 +110,7 @@ def test_the_schedule_for_the_last_model_is_not_the_best_for_all(memory: float, 
     assert noise / one.least(one.models) == pytest.approx(ratio, abs=0.005)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(("rounds", "k", "memory"), [(24, 24, 0.0), pytest.param(24, 6, 2.0, marks=pytest.mark.slow)])
 def test_the_table_is_what_the_script_prints(rounds: int, k: int, memory: float) -> None:
     assert row(rounds, k, memory) in THEORY.read_text(encoding="utf-8").splitlines()
@@ -148,6 +149,7 @@ def noise_of_all_rounds(q: float) -> float:
     return float(brentq(over, 0.5, 4.0, xtol=1e-4)) * math.sqrt(T) / (q * T)
 
 
+@pytest.mark.no_cover
 def test_at_a_fixed_rate_some_noise_does_better_and_at_no_rate_better_than_with_everybody() -> None:
     everybody = noise_of_all_rounds(1.0)
     assert noise_of_the_last_alone(1.0) == pytest.approx(everybody, rel=1e-3)

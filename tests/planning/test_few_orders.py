@@ -18,6 +18,7 @@ GROUPS = [
 ]
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("rate", [0.5, 0.9, 1.0])
 @pytest.mark.parametrize("method", [Optimal(), Optimal(spare=0.3), Shaped("linear", 4.0), Shaped("cosine", 0.02)])
 def test_fewer_orders_change_no_bit(method: Any, rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,6 +60,7 @@ def test_a_plan_is_digested_when_somebody_asks() -> None:
     assert "digest" not in vars(made)
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize("rate", [0.5, 0.9])
 def test_many_rounds_are_met_as_closely_as_few(rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A coarse search comes first; the exact one decides, from the safe side."""

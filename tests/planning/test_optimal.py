@@ -134,6 +134,7 @@ def google(row: GroupPlan) -> float:
     return float(accountant.get_epsilon(row.group.budget.delta))
 
 
+@pytest.mark.no_cover
 @pytest.mark.parametrize(
     ("options", "rounds"),
     [

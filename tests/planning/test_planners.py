@@ -76,6 +76,7 @@ def test_exact_planner_agrees_with_plain_python() -> None:
     assert made.groups[0].noise_multiplier == pytest.approx(expected, rel=1e-8)
 
 
+@pytest.mark.no_cover
 @examples(25)
 @given(groups=FEDERATION, composition=st.sampled_from(["exact", "paper"]))
 def test_nobody_overspends_after_any_round(groups: list[Group], composition: str) -> None:
@@ -89,6 +90,7 @@ def test_nobody_overspends_after_any_round(groups: list[Group], composition: str
             assert spent[-1] >= 0.999 * row.group.budget.epsilon
 
 
+@pytest.mark.no_cover
 @examples(25)
 @given(groups=FEDERATION)
 def test_theorem_1_holds_for_exact_plans(groups: list[Group]) -> None:
@@ -104,6 +106,7 @@ def test_theorem_1_holds_for_exact_plans(groups: list[Group]) -> None:
         assert np.all(np.diff(spent, axis=0) >= -1e-6 * spent[:-1])
 
 
+@pytest.mark.no_cover
 @examples(25)
 @given(groups=FEDERATION, clip=st.floats(0.1, 1000.0))
 def test_every_client_faces_its_own_noise_multiplier(groups: list[Group], clip: float) -> None:
@@ -164,6 +167,7 @@ def test_many_groups_are_planned_as_one_by_one() -> None:
     assert made.orders == ORDERS
 
 
+@pytest.mark.no_cover
 @examples(25)
 @given(
     rate=st.floats(-2.0, 0.0).map(lambda x: 10.0**x),

@@ -44,6 +44,7 @@ def test_every_block_of_the_page_runs_and_prints_what_it_says(
     assert {kind for kind, _ in BLOCKS} == {"toml", "sh", "python", "text"}
 
 
+@pytest.mark.no_cover
 @pytest.mark.slow
 @pytest.mark.parametrize("table", [rules.noise_table, rules.clip_table, rules.proxy_table, rules.rate_table])
 def test_the_tables_are_those_of_the_finished_cells(table: Any) -> None:

@@ -98,6 +98,7 @@ def held_truth(world: Federation) -> dict[str, float]:
     return {"accuracy": 100.0 * float(np.average(right, weights=norms)), "loss": float(np.average(loss, weights=norms))}
 
 
+@pytest.mark.no_cover
 def test_the_curve_is_unbiased_and_its_noise_is_as_stated() -> None:
     world = federation(CURVE, reproducible=False)
     truth, trials = held_truth(world), 150

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import altair as alt
+from altair.utils.schemapi import debug_mode
 
 from nestegg.experiments import figures, rows
 from nestegg.experiments.outcomes import Outcome
@@ -34,6 +35,7 @@ def view_of(outcome: Outcome) -> View:
     return _VIEWS[outcome.experiment.shows]
 
 
+@debug_mode(False)  # they are right by tests, and checking takes long
 def charts(outcome: Outcome) -> dict[str, alt.TopLevelMixin]:
     """Return the charts of an outcome, by name; none before there is anything to draw."""
     chart = view_of(outcome).chart(outcome)

@@ -14,6 +14,7 @@ from typing import Any
 
 import altair as alt
 import numpy as np
+from altair.utils.schemapi import debug_mode
 
 from nestegg.configuration.description import CONFIG, RUN
 from nestegg.extras import installed_version
@@ -48,6 +49,7 @@ _HOW_LEARNT = "<p>Learnt from noisy bits, which say of each update whether it wa
 _OF_CHARTS = "<p>ε beside a group's name is its budget.</p>"
 
 
+@debug_mode(False)  # charts of ours are right by tests: checking them takes as long as making them
 def make_report(content: PageContent, *, as_files: bool = False) -> dict[str, str | bytes]:
     """Return the files of a run's page by name: `report.html`, and its charts as PNG and SVG files if asked for."""
     folder, plan, rounds, summary = content.folder, content.plan, content.rounds, content.summary
@@ -68,6 +70,7 @@ def make_report(content: PageContent, *, as_files: bool = False) -> dict[str, st
     return {**files, "report.html": with_audit(page, audit) if audit else page}
 
 
+@debug_mode(False)
 def get_ready(plan: Plan | None, note: str | None = None) -> None:
     """Import and start what pages are made with; if a plan is known, draw its charts and judge it.
 
