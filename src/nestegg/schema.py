@@ -27,7 +27,7 @@ def read(model: type[Model], content: Any, source: str) -> Model:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise InputError(f"{source}: {_sentence(model, error.errors()[0])}") from None
+        raise InputError(f"{source}: {_sentence(model, _mistake(error.errors()))}") from None
 
 
 def read_toml(model: type[Model], path: Path) -> Model:
@@ -41,6 +41,13 @@ def read_toml(model: type[Model], path: Path) -> Model:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not TOML: {error}.") from None
     return read(model, content, str(path))
+
+
+def _mistake(details: list[ErrorDetails]) -> ErrorDetails:
+    """The first; but a key that is missing is often there under a wrong name, and then that is the mistake."""
+    first = details[0]
+    unknown = (one for one in details if one["type"] == "extra_forbidden" and one["loc"][:-1] == first["loc"][:-1])
+    return next(unknown, first) if first["type"] == "missing" else first
 
 
 def _sentence(model: type[BaseModel], detail: ErrorDetails) -> str:

@@ -155,6 +155,10 @@ BAD = {
     "clients zero": (("clients = 100", "clients = 0"), "federation.clients = 0"),
     "clip norm": (("clip_norm = 250.0", "clip_norm = -1.0"), "privacy.clip_norm = -1.0"),
     "unknown key": (("saving_rate = 0.5", "savings_rate = 0.5"), "Did you mean 'saving_rate'?"),
+    "misspelt": (
+        ("epsilon = 20", "epsilom = 20"),
+        "privacy.groups.2.epsilom is not a known key. Did you mean 'epsilon'?",
+    ),
     "unknown table": (("[training]", "[trainning]"), "trainning is not a known key. Did you mean 'training'?"),
     "unknown method": (('"spend-as-you-go"', '"spend-as-you-go!"'), "Did you mean 'spend-as-you-go'?"),
     "unknown composition": (('"exact"', '"exakt"'), "Did you mean 'exact'?"),

@@ -104,7 +104,7 @@ def test_names_of_columns_are_quoted(run: Run, tmp_path: Path) -> None:
         (["--data", "people.parquet", "--client", "user"], "--target is missing; people.parquet has the columns"),
         (["--data", "people.parquet", "--client", "usr", "--target", "label"], "Did you mean 'user'?"),
         (["--data", "people.csv"], "--data = 'people.csv' must be a Parquet file"),
-        (["--data", "nobody.parquet"], "nobody.parquet cannot be read as a Parquet file"),
+        (["--data", "nobody.parquet"], "nobody.parquet cannot be read: there is no such file."),
         (["--data", "text.parquet"], "text.parquet cannot be read as a Parquet file"),
         (["--dataset", "digit"], "Did you mean 'digits'?"),
         (["--client", "user"], "--client, --target and --test belong to --data."),

@@ -59,7 +59,7 @@ def test_enrolment_does_not_wait_for_nodes_that_have_all_refused(
     monkeypatch.setattr(time, "sleep", wait)
     poor = private_client_app(lambda context: OwnAccount(tmp_path / "poor", Budget(0.1)))
     grid, strategy = LocalGrid(poor, 6), PlannedStrategy(small_plan(), tmp_path / "run", enrolling=Enrolling())
-    with pytest.raises(PreconditionUnmet, match=r"enrolment: all 6 nodes have refused \(it refused\): their own logs"):
+    with pytest.raises(PreconditionUnmet, match=r"enrolment: all 6 nodes have refused: their own logs"):
         strategy.start(grid, model())
     assert {m.metadata.message_type for m in grid.asked} == {ENROL}
     few = LocalGrid(poor, 5)  # a sixth node may come, and agree

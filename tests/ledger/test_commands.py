@@ -121,6 +121,11 @@ def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
     cut = run("ledger", "verify", "--head", "0" * 64)
     assert cut.code == 1
     assert "no entry has the noted hash" in cut.err
+    short = run("ledger", "verify", "--head", head[:12])
+    assert (short.code, short.err.split("head", 1)[1]) == (
+        2,
+        f" = {head[:12]!r} must have all of its 64 hexadecimal digits.\n",
+    )
     for file in ("charges.csv", "charges.jsonl"):
         assert run("ledger", "export", file).code == 0
     with Path("charges.csv").open(newline="") as text:

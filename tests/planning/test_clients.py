@@ -77,7 +77,10 @@ def test_json_lines(tmp_path: Path) -> None:
     [
         ("", "line 1: the column 'client' is missing"),
         ("client,epsilon\n", "holds no clients"),
-        ("client,epslion\na,1\n", "'epslion' is not a known column. Did you mean 'epsilon'"),
+        (
+            "client,epslion\na,1\n",
+            "'epslion' is not a known column; known are client, epsilon, saving_rate, transition",
+        ),
         ("client,epsilon\na,1\nb,-2\n", "line 3: epsilon = '-2' must be a finite number above 0"),
         ("client,epsilon\na,1\nb,nan\n", "line 3: epsilon = 'nan'"),
         ("client,epsilon\na,1\nb,ten\n", "line 3: epsilon = 'ten'"),

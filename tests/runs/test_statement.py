@@ -280,7 +280,7 @@ def test_a_ledger_that_has_grown_is_no_change(place: Path, monday: Statement, tm
     with Ledger(place / "ledger.db") as ledger:
         ledger.set_budgets({"client-3": Budget(90.0)}, reason="a third study", author="Grace")
     found = check_statement(tmp_path / "s.json", keys / "signers", folder=place / "monday", ledger=place / "ledger.db")
-    assert found.remarks == ["The ledger has grown by 1 entries since; what was signed is still part of it."]
+    assert found.remarks == ["The ledger has grown by an entry since; what was signed is still part of it."]
 
 
 def test_what_is_missing_is_named(

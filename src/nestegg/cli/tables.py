@@ -104,7 +104,7 @@ def exposure_table(plan: Plan, colluders: int) -> Table:
     )
     for one in shown:
         epsilons = (one.epsilon, one.sampled, *one.colluding.values())
-        table.add_row(name(one.row.group.name), *map(epsilon_text, epsilons), f"{one.excess:+.3f}")
+        table.add_row(name(one.row.group.name), *map(epsilon_text, epsilons), f"{one.excess:+z.3f}")
     return say_rest(table, len(plan.groups))
 
 

@@ -92,6 +92,8 @@ def read_table(file: Path, use_threads: bool = True) -> Table:
 
     try:
         return Table(file.name, pq.read_schema(file), batches)
+    except FileNotFoundError:
+        raise InputError(f"{file} cannot be read: there is no such file.") from None
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{file} cannot be read as a Parquet file: {_first_line(error)}.") from None
 

@@ -51,6 +51,7 @@ class Enrolling:
 _PAUSE = 0.2  # seconds between looks at who is there
 _TRIES = 5  # offers to a node whose answers are lost
 _REASONS = 3  # that an error names
+_REFUSED = "it refused"
 
 
 class Member(Section):
@@ -177,7 +178,7 @@ class Enrolment:
             return  # lost on the way: it is asked again
         try:
             if reply.has_error():
-                raise InputError("it refused." if wire.is_refusal(reply) else "it failed.")
+                raise InputError(f"{_REFUSED if wire.is_refusal(reply) else 'it failed'}.")
             answer = wire.answer_of(reply.content)
             group, budget = self._terms.row(answer.group).group, Budget(answer.epsilon, answer.delta)
             client = self._client_of.get(node_id) or client_of_partition(answer.partition)
@@ -204,9 +205,10 @@ class Enrolment:
         wanted = max(self._terms.plan.clients, len(self._places or ()))
         if self.members or self._pending or len(self._refused) < wanted:
             return
-        reasons = "; ".join(list(dict.fromkeys(self._refused.values()))[:_REASONS])
+        reasons = "; ".join([why for why in dict.fromkeys(self._refused.values()) if why != _REFUSED][:_REASONS])
         raise InputError(
-            f"all {len(self._refused)} nodes have refused ({reasons}): their own logs say why. No round was begun."
+            f"all {len(self._refused)} nodes have refused{f' ({reasons})' if reasons else ''}: their own logs say why. "
+            "No round was begun."
         )
 
     def _roster(self) -> tuple[Roster, str]:

@@ -142,7 +142,9 @@ def _check_columns(where: str, names: list[str], known: Sequence[str]) -> None:
         if names.count(name) > 1:
             raise InputError(f"{where}: the column {name!r} is there {names.count(name)} times.")
         if name not in known:
-            raise InputError(f"{where}: {name!r} is not a known column.{suggestion(name, known)}")
+            raise InputError(
+                f"{where}: {name!r} is not a known column; known are {', '.join(known)}.{suggestion(name, known)}"
+            )
     for name in ("client", "epsilon"):
         if name not in names:
             raise InputError(f"{where}: the column {name!r} is missing.")

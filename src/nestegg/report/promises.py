@@ -102,7 +102,7 @@ def _table(plan: Plan, done: int, colluders: int, verdicts: Sequence[Verdict]) -
     columns["a guess is right, at most"] = [
         percent_right(certainty(one.row, by_pld=i < MOST)) for i, one in enumerate(found)
     ]
-    columns["excess advantage"] = [f"{one.excess:+.3f}" if i < MOST else "–" for i, one in enumerate(found)]
+    columns["excess advantage"] = [f"{one.excess:+z.3f}" if i < MOST else "–" for i, one in enumerate(found)]
     table = as_html(tuple(columns), list(zip(*columns.values(), strict=True)), PALETTE)
     return f"{table}{_columns_in_words(plan, by, is_judged=bool(verdicts))}"
 

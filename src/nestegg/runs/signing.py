@@ -108,7 +108,8 @@ def check_statement(
         with Ledger(run.about.ledger_in(folder) if ledger is None else ledger, read_only=True) as opened:
             position, _ = opened.verify(statement.ledger["head"])
         if more := position.entry - statement.ledger["entries"]:
-            said.append(f"The ledger has grown by {more} entries since; what was signed is still part of it.")
+            entries = "an entry" if more == 1 else f"{more} entries"
+            said.append(f"The ledger has grown by {entries} since; what was signed is still part of it.")
     now = make_statement(folder, ledger=ledger)
     same_ledger = now.ledger is not None and statement.ledger is not None and not said
     for part in (*_FIXED, *(_GROWING if same_ledger else ())):

@@ -109,7 +109,8 @@ def _outputs(model: nn.Module, x: Tensor) -> Tensor:
             outputs = probe(x)
     except Exception as error:
         what = f"shape {tuple(x.shape[1:])} and type {x.dtype}"
-        raise InputError(f"model cannot take inputs of {what}: {error}.") from None
+        tokens = "" if x.is_floating_point() else " Whole numbers alone are taken for tokens: make one column a float."
+        raise InputError(f"model cannot take inputs of {what}: {error}.{tokens}") from None
     if not isinstance(outputs, Tensor):
         raise InputError(f"model returns a {type(outputs).__name__}; it must return a tensor: wrap it in a module.")
     return outputs
