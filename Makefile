@@ -76,8 +76,8 @@ flower-demo: $(VENV)/flower
 	@rm -rf flower-demo
 	@$(BIN)/python examples/flower/demo.py flower-demo
 
-# A process of tests for each core and one more, since some wait for servers; a thread for each: more would only wait.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses $$(($$(getconf _NPROCESSORS_ONLN) + 1)) --dist worksteal --durations 20
+# A process of tests for each core, and a thread for each process: more would wait for one another.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses auto --dist worksteal --durations 20
 
 style: $(VENV)/full
 	$(BIN)/ruff format --check .

@@ -34,7 +34,7 @@ from nestegg.training.shares import Shares
 
 _LOOK = 0.5  # seconds between looks at the cluster while nobody answers
 _START = 15.0  # seconds to wait at first for workers that are not ready, if others are
-_PATIENCE = 60.0  # seconds without any worker after which it is given up
+_PATIENCE = 180.0  # seconds without any worker after which it is given up; on a busy machine one starts in 60
 _SILENCE = 10.0  # seconds without the cluster's head after which a round is given up
 _LIVES = 3  # workers that the same blocks may cost
 _LOG = getLogger("nestegg.cluster")
@@ -192,7 +192,7 @@ class ClusterWorkers:
         if self._ready() or (self._nodes() and silence < _PATIENCE):
             return
         refused = "".join(f"; {name}: {why}" for name, why in self._refused.items())
-        raise InputError(f"no worker has got the {self._kind} that it asks for: {self._cluster.offer()}{refused}.")
+        raise InputError(f"no worker is ready; each asks for a {self._kind}, and {self._cluster.offer()}{refused}.")
 
     def _nodes(self) -> list[Node]:
         return [node for node in self._cluster.nodes() if node.name not in self._refused]
