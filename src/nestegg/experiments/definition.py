@@ -191,7 +191,7 @@ def chosen_clip_norms() -> dict[str, float]:
 
 def names() -> list[str]:
     """Of all experiments, in the paper's order: files are numbered."""
-    return [name_of(path) for path in _files()]
+    return list(_files())
 
 
 def tunings() -> list[str]:
@@ -201,16 +201,13 @@ def tunings() -> list[str]:
 
 def name_of(path: Path) -> str:
     """The name by which users call the experiment in a file: without the number of ours, without folder and suffix."""
-    return path.stem.split("-", 1)[1] if path in _files() else path.stem
+    return _numberless(path) if path in _files().values() else path.stem
 
 
 def load(name: str) -> Experiment:
     """One experiment by name, or any file of one; a mistake in it is one sentence."""
     if not name.endswith(".toml"):
-        if name not in names() and name in tunings():
-            return load(name.removesuffix(_TUNING)).tuned()
-        one_of("table or figure", name, names())
-        return load(str(next(path for path in _files() if name_of(path) == name)))
+        return _ours(name)
     experiment = read_toml(Experiment, Path(name))
     columns = [column.name for column in experiment.columns]
     shown = [row.name for row in experiment.shown_rows()]
@@ -237,5 +234,18 @@ def _multiple(times: float) -> str:
     return f"x{times:g}"
 
 
-def _files() -> list[Path]:
-    return sorted(FOLDER.glob("[0-9]*.toml"))
+@cache
+def _ours(name: str) -> Experiment:
+    if name not in names() and name in tunings():
+        return load(name.removesuffix(_TUNING)).tuned()
+    one_of("table or figure", name, names())
+    return load(str(_files()[name]))
+
+
+@cache
+def _files() -> dict[str, Path]:
+    return {_numberless(path): path for path in sorted(FOLDER.glob("[0-9]*.toml"))}
+
+
+def _numberless(path: Path) -> str:
+    return path.stem.split("-", 1)[1]
