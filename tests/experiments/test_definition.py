@@ -22,6 +22,7 @@ def test_every_table_and_figure_of_the_paper_is_there() -> None:
     ours |= {"when-to-spend", "when-to-spend-cnn", "recipe-choices", "what-privacy-costs"}
     ours |= {"small-networks", "a-day", "a-day-norms", "a-day-mnist", "per-layer"}
     assert theirs | ours == set(names())
+    assert len(names()) == len(list(definition.FOLDER.glob("[0-9]*.toml")))  # no two of one name
 
 
 @pytest.mark.skipif(not PAPER.exists(), reason="the paper's source is not beside the project")

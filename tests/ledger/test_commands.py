@@ -124,7 +124,7 @@ def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
     short = run("ledger", "verify", "--head", head[:12])
     assert (short.code, short.err.split("head", 1)[1]) == (
         2,
-        f" = {head[:12]!r} must have all of its 64 hexadecimal digits.\n",
+        f" = {head[:12]!r} must be all of its 64 digits and small letters.\n",
     )
     for file in ("charges.csv", "charges.jsonl"):
         assert run("ledger", "export", file).code == 0

@@ -79,7 +79,7 @@ def test_json_lines(tmp_path: Path) -> None:
         ("client,epsilon\n", "holds no clients"),
         (
             "client,epslion\na,1\n",
-            "'epslion' is not a known column; known are client, epsilon, saving_rate, transition",
+            "is not a known column; known are client, epsilon, saving_rate, transition. Did you mean 'epsilon'",
         ),
         ("client,epsilon\na,1\nb,-2\n", "line 3: epsilon = '-2' must be a finite number above 0"),
         ("client,epsilon\na,1\nb,nan\n", "line 3: epsilon = 'nan'"),

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 import nestegg
-from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Randomness, RoundReport, SideStatistics
+from nestegg import Budget, Federation, Group, LocalTraining, Mechanics, Plan, Randomness, RoundReport, SideStatistics
 from nestegg.audit.folder import folder_findings
 from nestegg.callbacks import numbers
 from nestegg.cli.rounds import RoundProgress
+from nestegg.report.charts import label_chart, noise_chart, sampling_chart, spending_chart
 from nestegg.report.run_charts import clip_norm_chart, quality_charts, smoothed, told_last, told_rows
 from tests.callbacks import EachRound
 
@@ -35,6 +36,16 @@ def rows_of(chart: Any) -> list[dict[str, Any]]:
     content = json.dumps(chart.to_dict())
     found = re.findall(r'"values": (\[.*?\])', content)
     return [row for rows in found for row in json.loads(rows)]
+
+
+def test_charts_that_pages_make_unchecked_are_right(exact: Plan) -> None:
+    for chart in (
+        spending_chart(exact),
+        sampling_chart(exact),
+        noise_chart(exact),
+        label_chart(np.ones((3, 4), np.int64)),
+    ):
+        assert chart.to_dict()["title"]
 
 
 def test_nothing_is_drawn_of_nothing() -> None:

@@ -234,7 +234,7 @@ def test_what_does_not_fit_is_refused(clients: Any) -> None:
         trained(made, wide, clients)
     with pytest.raises(InputError, match=r"model cannot take inputs of shape \(1, 8, 8\) and type torch.float32"):
         trained(made, nn.Linear(7, 10), clients)
-    with pytest.raises(InputError, match=r"type torch.int64: .* Whole numbers alone are taken for tokens: make one"):
+    with pytest.raises(InputError, match=r"type torch.int64: .* If these are no tokens, make them floats"):
         trained(made, wide, [(x.long(), y) for x, y in clients])
     with pytest.raises(InputError, match="clients has 3 datasets; the plan is for 10 clients"):
         trained(made, wide, clients[:3])

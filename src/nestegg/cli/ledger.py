@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,6 +143,8 @@ def verify(
     place: Place = DEFAULT,
 ) -> None:
     """Walk the whole chain and recompute every account; prints the head, which is worth noting down elsewhere."""
+    if head is not None and not re.fullmatch("[0-9a-f]{64}", head):
+        raise InputError(f"head = {head!r} must be all of its 64 digits and small letters.")
     with Console(stderr=True).status("Reading the log …"), _open(place, read_only=True) as ledger:
         position, accounts = ledger.verify(head)
         runs = ledger.history().runs.values()

@@ -65,7 +65,7 @@ def _show(plan: Plan, verdicts: Sequence[Verdict]) -> None:
             soft_wrap=True,
         )
     console.print(
-        f"The plan holds: nobody is over budget. Digest {plan.digest[:16]}.",
+        f"The plan holds: nobody is over budget. Digest {plan.digest}.",
         highlight=False,
         soft_wrap=True,
     )

@@ -205,10 +205,10 @@ class Enrolment:
         wanted = max(self._terms.plan.clients, len(self._places or ()))
         if self.members or self._pending or len(self._refused) < wanted:
             return
-        reasons = "; ".join([why for why in dict.fromkeys(self._refused.values()) if why != _REFUSED][:_REASONS])
+        kinds = list(dict.fromkeys(self._refused.values()))
+        reasons = "" if kinds == [_REFUSED] else f" ({'; '.join(kinds[:_REASONS])})"
         raise InputError(
-            f"all {len(self._refused)} nodes have refused{f' ({reasons})' if reasons else ''}: their own logs say why. "
-            "No round was begun."
+            f"all {len(self._refused)} nodes have refused{reasons}: their own logs say why. No round was begun."
         )
 
     def _roster(self) -> tuple[Roster, str]:

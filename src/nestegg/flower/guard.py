@@ -25,7 +25,6 @@ from nestegg.ledger.rules import new_rule, rule_for_plan
 from nestegg.planning import Budget, Plan
 from nestegg.schema import Section, read_toml
 
-BUDGET_FILE = "budget.toml"
 OWN_NAME = "own"  # a client's name in its own ledger
 _WITHDRAWN = "this client has withdrawn: it answers nothing any more."
 
@@ -54,7 +53,7 @@ class OwnAccount:
     @classmethod
     def of_folder(cls, folder: Path) -> OwnAccount:
         """An account whose budget stands in its folder, in budget.toml."""
-        record = read_toml(_BudgetFile, folder / BUDGET_FILE)
+        record = read_toml(_BudgetFile, folder / "budget.toml")
         return cls(folder, Budget(record.epsilon, record.delta), record.account)
 
 

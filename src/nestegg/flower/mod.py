@@ -23,7 +23,7 @@ from torch import Tensor
 from nestegg.errors import InputError, VerificationError
 from nestegg.flower import wire
 from nestegg.flower.arrays import ArrayLayout
-from nestegg.flower.guard import BUDGET_FILE, Guard, OwnAccount
+from nestegg.flower.guard import Guard, OwnAccount
 from nestegg.flower.terms import Order
 from nestegg.mechanism import Lattice, clipped
 from nestegg.mechanism.randomness import Purpose, Randomness
@@ -44,9 +44,10 @@ def account_of_node(context: Context) -> OwnAccount:
         raise InputError("node-config has no account: it must name the folder in which this client keeps its account.")
     folder = Path(str(config["account"]))
     if "epsilon" not in config:
-        if not (folder / BUDGET_FILE).exists():
-            raise InputError(f"node-config has no epsilon, and {folder} no {BUDGET_FILE}: one must name the budget.")
-        return OwnAccount.of_folder(folder)
+        try:
+            return OwnAccount.of_folder(folder)
+        except InputError as error:
+            raise InputError(f"node-config has no epsilon, and {error}") from None
     return OwnAccount(folder, Budget(config["epsilon"], config.get("delta", 1e-5)))  # type: ignore[arg-type] # checked
 
 

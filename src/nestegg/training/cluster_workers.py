@@ -192,7 +192,8 @@ class ClusterWorkers:
         if self._ready() or (self._nodes() and silence < _PATIENCE):
             return
         refused = "".join(f"; {name}: {why}" for name, why in self._refused.items())
-        raise InputError(f"no worker is ready; each asks for a {self._kind}, and {self._cluster.offer()}{refused}.")
+        there = f"each asks for a {self._kind}, and {self._cluster.offer()}"
+        raise InputError(f"no worker was ready after {silence:.0f} s; {there}{refused}.")
 
     def _nodes(self) -> list[Node]:
         return [node for node in self._cluster.nodes() if node.name not in self._refused]

@@ -109,8 +109,9 @@ def _outputs(model: nn.Module, x: Tensor) -> Tensor:
             outputs = probe(x)
     except Exception as error:
         what = f"shape {tuple(x.shape[1:])} and type {x.dtype}"
-        tokens = "" if x.is_floating_point() else " Whole numbers alone are taken for tokens: make one column a float."
-        raise InputError(f"model cannot take inputs of {what}: {error}.{tokens}") from None
+        advice = " If these are no tokens, make them floats; in a table one column is enough."
+        is_whole = x.dtype in (torch.int32, torch.int64)
+        raise InputError(f"model cannot take inputs of {what}: {error}.{advice if is_whole else ''}") from None
     if not isinstance(outputs, Tensor):
         raise InputError(f"model returns a {type(outputs).__name__}; it must return a tensor: wrap it in a module.")
     return outputs
