@@ -49,7 +49,7 @@ _HOW_LEARNT = "<p>Learnt from noisy bits, which say of each update whether it wa
 _OF_CHARTS = "<p>ε beside a group's name is its budget.</p>"
 
 
-@debug_mode(False)  # charts of ours are right by tests: checking them takes as long as making them
+@debug_mode(False)  # charts of ours are right by tests; checking takes half as long again as making them
 def make_report(content: PageContent, *, as_files: bool = False) -> dict[str, str | bytes]:
     """Return the files of a run's page by name: `report.html`, and its charts as PNG and SVG files if asked for."""
     folder, plan, rounds, summary = content.folder, content.plan, content.rounds, content.summary
