@@ -14,12 +14,14 @@ Rows = NDArray[np.intp]
 
 MIN_NOISE, MAX_NOISE = 0.1, 1e5
 _STEPS = 100
+_SECANTS = 20  # steps before bisection takes every other one; beyond a kink, secants alone would creep
 
 
 def smallest_root(total: Callable[[Rows, Array], Array], target: Array, guess: Array, rtol: float) -> Array:
     """The smallest noise of every row whose spending meets its target, for spending that falls with the noise.
 
-    Secant steps on log ε over log σ, where the curve is nearly straight, inside a bracket that bisection keeps.
+    Secant steps on log ε over log σ, where the curve is nearly straight, inside a bracket that bisection keeps. Where
+    the best order jumps, as at strict budgets and tiny rates, the curve has a kink, and bisection takes turns.
     A value is accepted only after `total` was seen to be below the target by it, by at most `rtol` and by
     enough (a tenth of that) that summing the same charges in another order cannot lift it over.
 
@@ -38,7 +40,7 @@ def smallest_root(total: Callable[[Rows, Array], Array], target: Array, guess: A
     last_x, last_y = np.full(target.shape, np.nan), np.full(target.shape, np.nan)
     noise = np.full(target.shape, np.inf)
     rows = np.flatnonzero(target > 0.0)  # where nothing is left to spend, no noise is enough
-    for _ in range(_STEPS if rows.size else 0):
+    for number in range(_STEPS if rows.size else 0):
         with np.errstate(divide="ignore"):  # spending nothing is log 0
             y = np.log(total(rows, np.exp(x[rows])) / target[rows])
         safe = y <= -rtol / 10.0
@@ -55,7 +57,7 @@ def smallest_root(total: Callable[[Rows, Array], Array], target: Array, guess: A
         slope[rows] = np.where(np.isfinite(secant) & (secant < 0.0), secant, slope[rows])
         last_x[rows], last_y[rows] = x[rows], y
         step = x[rows] - np.clip((y + rtol / 2.0) / slope[rows], -2.0, 2.0)
-        inside = (step > low[rows]) & (step < high[rows])
+        inside = (step > low[rows]) & (step < high[rows]) & (number < _SECANTS or number % 2 == 0)
         middle = (low[rows] + high[rows]) / 2.0
         reaches = np.where(step <= low[rows], low[rows] <= np.log(MIN_NOISE), high[rows] >= np.log(MAX_NOISE))
         x[rows] = np.where(inside, step, np.where(reaches, np.clip(step, low[rows], high[rows]), middle))
