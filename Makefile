@@ -6,6 +6,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
+# nestegg runs from its sources here: every process would compile its modules anew where Python was told to keep none.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 # `docs` is a folder, too.
 .PHONY: help demo flower-demo style check test docs results bench soak release format clean

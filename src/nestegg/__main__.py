@@ -1,5 +1,5 @@
 """`python -m nestegg` is `nestegg`."""
 
-from nestegg.cli import main
+from nestegg.cli import command
 
-main()
+command()

@@ -93,3 +93,23 @@ def test_a_finished_run_is_told_at_once_only_if_its_files_agree(run: Run, tmp_pa
             assert finished_summary(folder) is None, (name, content)
         (folder / name).write_bytes(whole)
     assert finished_summary(folder) == summary
+
+
+def test_the_command_ends_at_once_with_its_code_and_all_that_was_said(tmp_path: Path) -> None:
+    """Exit handlers have run, also those of whoever came before us; nothing is taken apart after them."""
+    code = (
+        "import atexit, sys\n"
+        "class Left:\n"
+        "    def __del__(self): print('taken apart')\n"
+        "sys.left = Left()\n"
+        "atexit.register(print, 'handled')\n"
+        "from nestegg.cli import command\n"
+        "command()\n"
+    )
+    for arguments, expected in ((["--version"], 0), (["plan", str(tmp_path / "none.toml")], 2)):
+        done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == expected
+        assert done.stdout.splitlines()[-1] == "handled"
+        assert "taken apart" not in done.stdout + done.stderr
+        assert ("nestegg" in done.stdout) is (expected == 0)
+        assert ("Error:" in done.stderr) is (expected == 2)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from html import escape
 from importlib import import_module
@@ -59,9 +60,7 @@ def make_report(content: PageContent, *, as_files: bool = False) -> dict[str, st
     charts |= _plan_charts(plan)
     if content.labels is not None:
         charts["simulation-only-labels"] = label_chart(content.labels)
-    note = summary.get("note")
-    with ThreadPoolExecutor(1) as pool:  # drawing and judging take about as long, and drawing leaves Python alone
-        drawing = pool.submit(draw_charts, charts, note)
+    with _drawing(charts, summary.get("note")) as drawing:
         said = promises(plan, summary["rounds"], summary.get("colluders", 0))
         pictures = drawing.result()
     page = run_page(plan, summary, pictures, told_last(rounds), said=said, configuration=shown_configuration(folder))
@@ -77,12 +76,19 @@ def get_ready(plan: Plan | None, note: str | None = None) -> None:
     Both are remembered for the page of a run by this plan, with this note.
     """
     charts = {} if plan is None else _plan_charts(plan)
-    draw_charts(charts or {"nothing": lines([], "none", "none", "nothing")}, note)
-    if plan is None:
-        import_module("dp_accounting")
-    else:
-        promises(plan, plan.rounds)
-    chart_scripts()
+    with _drawing(charts or {"nothing": lines([], "none", "none", "nothing")}, note):
+        if plan is None:
+            import_module("dp_accounting")
+        else:
+            promises(plan, plan.rounds)
+        chart_scripts()
+
+
+@contextmanager
+def _drawing(charts: Mapping[str, alt.TopLevelMixin], note: str | None) -> Iterator[Future[dict[str, Picture]]]:
+    """Charts being drawn while a plan is judged: both take about as long, and drawing leaves Python alone."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit(draw_charts, charts, note)
 
 
 def _plan_charts(plan: Plan) -> dict[str, alt.TopLevelMixin]:

@@ -10,6 +10,7 @@ pages.write(content)          # waits for the rest
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -116,6 +117,7 @@ def pages_beside(ahead: Callable[[], None], *, as_files: bool = False) -> Pages:
 def _serve(pages: Pages, ahead: Callable[[], None], theirs: Connection, parent: int) -> NoReturn:
     """In the other process: get ready, and make one page if it is asked for before long and before the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to stop
+    gc.disable()  # there will be no second page
     try:
         ahead()
         for _ in range(_PATIENCE):
