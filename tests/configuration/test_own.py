@@ -242,7 +242,7 @@ MISTAKES = [
     (('clients"', 'clients"\nclients = 7'), "federation.clients = 7 must be the number of clients in the data, 6."),
     (('clients"', 'clients"\nclasses = 0'), "federation.classes = 0 must be a whole number"),
     (('clients"', 'clients"\nclient_column = "who"'), "federation.client_column = 'who' belongs to a Parquet file"),
-    (("MODULE:clients", "MODULE:numbers"), "targets that are no whole numbers; give a loss of your own"),
+    (("MODULE:clients", "MODULE:numbers"), "targets of a type with decimals"),
     (("MODULE:clients", "MODULE:whole"), "federation.clients is missing"),
     (('MODULE:clients"', 'MODULE:whole"\nclasses = 5'), "federation.classes = 5 must be that of the dataset, 2."),
     (('clients"', 'clients"\nsamples_per_client = 2'), "samples_per_client is for data that is divided"),

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file
 
+from nestegg.data import from_parquet
 from tests.configuration.test_own import CONFIG
 from tests.conftest import Run
 
@@ -69,6 +70,20 @@ def test_numbers_in_a_parquet_file_and_no_test_data(run: Run, tmp_path: Path) ->
     assert (summary["final_accuracy"], summary["final_loss"]) == (None, None)
 
 
+def test_the_index_of_a_data_frame_is_no_feature(run: Run, tmp_path: Path) -> None:
+    """A table of chosen rows brings its index as a column, which is refused unless it is asked for."""
+    for number, name in enumerate(("people.parquet", "test.parquet")):
+        table = pq.read_table(parquet(tmp_path / name, number))
+        pq.write_table(table.append_column("__index_level_0__", pa.array(range(120))), tmp_path / name)
+    refused = run("run", parquet_config(tmp_path), "--out", tmp_path / "run")
+    assert refused.code == 2
+    assert "people.parquet: column '__index_level_0__' is the index of a data frame" in refused.err
+    assert not (tmp_path / "people.parquet.index").exists()
+    features = ["height", "weight", "__index_level_0__"]
+    chosen = from_parquet(tmp_path / "people.parquet", client="user", target="label", features=features)
+    assert chosen.load("user 1")[0].shape == (20, 3)
+
+
 def test_parquet_files_that_do_not_fit(run: Run, tmp_path: Path) -> None:
     parquet(tmp_path / "people.parquet", 1)
     parquet(tmp_path / "test.parquet", 2)
@@ -76,6 +91,7 @@ def test_parquet_files_that_do_not_fit(run: Run, tmp_path: Path) -> None:
         (('target_column = "label"', 'target_column = "lable"'), "lable"),
         (("people.parquet", "nobody.parquet"), "nobody.parquet"),
         (("test.parquet", "nobody.parquet"), "nobody.parquet"),
+        (("test.parquet", "people.parquet"), "people.parquet' is the clients' own data"),
         (("test.parquet", "test.csv"), "test.csv' must be a Parquet file"),
         (
             ('client_column = "user"', 'client_column = "user"\nsamples_per_client = 3'),

@@ -217,7 +217,7 @@ def test_folders_that_do_not_fit(run: Run, tmp_path: Path) -> None:
     other = tmp_path / "other"
     run("run", config(tmp_path, "idp-fedavg"), "--out", other)
     (folder / "checkpoint.safetensors").write_bytes((other / "checkpoint.safetensors").read_bytes())
-    assert "checkpoint of another configuration" in run("run", "--resume", folder).err
+    assert "checkpoint of another configuration: restore the one" in run("run", "--resume", folder).err
     changed = (other / "config.toml").read_text().replace("local_epochs = 1", "local_epochs = 2")
     (other / "config.toml").write_text(changed)
     assert "checkpoint of another configuration" in run("run", "--resume", other).err

@@ -311,7 +311,7 @@ def test_targets_that_are_no_whole_numbers_are_never_cut_off() -> None:
     _, report = world.step(world.start())
     assert report.accuracy is None  # of a number there is none
     assert report.loss is not None
-    with pytest.raises(InputError, match="targets that are no whole numbers; give a loss of your own"):
+    with pytest.raises(InputError, match="targets of a type with decimals"):
         trained(made, nn.Linear(3, 1), [Heights()] * 4)
 
 

@@ -161,7 +161,7 @@ def test_the_model_is_measured_by_the_cross_entropy() -> None:
 def test_targets_that_are_no_labels_are_refused() -> None:
     x = torch.zeros(3, 6)
     for targets, message in (
-        (torch.tensor([0.0, 1.0, 0.5]), "targets that are no whole numbers; give a loss of your own"),
+        (torch.tensor([0.0, 1.0, 0.5]), "targets of a type with decimals"),
         (torch.tensor([0, 1, 5]), "a label must be one whole number from 0 to 4; some clients have others"),
         (torch.tensor([0, 1, -1]), "a label must be one whole number from 0 to 4; some clients have others"),
         (torch.zeros(3, 2, dtype=torch.long), "a label must be one whole number from 0 to 4; some clients have others"),

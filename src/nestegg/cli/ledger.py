@@ -191,7 +191,7 @@ def migrate(place: Place = DEFAULT) -> None:
     """Bring the tables of an older nestegg up to date, after a backup; whatever writes does so, too."""
     where = _where(place)
     if isinstance(where, Path) and not where.exists():
-        raise InputError(f"{where} does not exist.")
+        raise InputError(f"{where} does not exist; a ledger is given by its file or URL (--ledger).")
     _open(place).close()
     _say("The ledger is up to date.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nestegg.cli.progress import Display
-from nestegg.training import Callback, RoundReport, State
+from nestegg.training import Callback, Federation, RoundReport, State
 
 _EVERY = 10  # rounds between plain lines
 
@@ -15,6 +15,11 @@ class RoundProgress(Display, Callback):
 
     def __init__(self, quiet: bool = False, total: int | None = None) -> None:
         super().__init__(total, quiet=quiet)
+        self._rounds = 0
+
+    def on_start(self, federation: Federation, state: State) -> None:
+        """Hear of how many rounds there are in all."""
+        self._rounds = federation.plan.rounds
 
     def hear(self, sentence: str) -> None:
         """Show what the run says."""
@@ -27,7 +32,7 @@ class RoundProgress(Display, Callback):
         facts = ", ".join([*_quality(report), privacy])
         self.progress.update(self.task, advance=1, facts=facts)
         if not self.console.is_terminal and report.round % _EVERY == 0:
-            self.say(f"Training, round {report.round}: {facts}")
+            self.say(f"Training, round {report.round} of {self._rounds}: {facts}")
 
 
 def _quality(report: RoundReport) -> list[str]:

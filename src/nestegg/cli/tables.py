@@ -68,18 +68,20 @@ def reaching_table(plans: dict[str, Plan], pace: Pace, measured: Sequence[float]
 
 
 def groups_table(plan: Plan) -> Table:
-    """A line a group: budget, rates, and noise in saving and spending rounds."""
-    table = plain_table("Every client's plan", "clients", "budget ε", "rate q", "noise σ, saving", "noise σ, spending")
+    """A line a group: budget, rates, and noise in saving and spending rounds, or in the first and the last."""
+    saves = plan.about.rates == "saving"
+    noise = ("noise σ, saving", "noise σ, spending") if saves else ("noise σ, first", "noise σ, last")
+    table = plain_table("Every client's plan", "clients", "budget ε", "rate q", *noise)
     for row in plan.groups[:SHOWN]:
-        saving, spending = _phases(row) if plan.about.rates == "saving" else ((), row.noise_multiplier)
+        begins, ends = _phases(row) if saves else (row.noise_multiplier[:1], row.noise_multiplier[-1:])
         first, last = f"{row.sampling_rate[0]:g}", f"{row.sampling_rate[-1]:g}"
         table.add_row(
             name(row.group.name),
             str(row.group.clients),
             f"{row.group.budget.epsilon:g}",
             first if first == last else f"{first} → {last}",
-            _span(saving),
-            _span(spending),
+            _span(begins),
+            _span(ends),
         )
     return say_rest(table, len(plan.groups))
 

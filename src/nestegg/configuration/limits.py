@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from nestegg.checks import one_of, positive, probability, whole
 from nestegg.configuration.config import DIVIDING, Config, FederationTable, is_own, is_parquet
 from nestegg.configuration.method_keys import PLANNER_KEYS, owner_of, unread_keys
@@ -51,6 +53,12 @@ def check_config(config: Config) -> None:
         positive("federation.dirichlet", config.federation.dirichlet)
     if config.federation.samples_per_client is not None:
         whole("federation.samples_per_client", config.federation.samples_per_client, 2)
+    test = config.federation.test
+    if test is not None and Path(test).resolve() == Path(config.federation.dataset).resolve():
+        raise InputError(
+            f"federation.test = {test!r} is the clients' own data, and what is measured on it has no noise; give data "
+            "that is public, or none."
+        )
     if config.federation.held_out is not None:
         probability("federation.held_out", config.federation.held_out)
         if not training.reproducible or is_own(config.federation.dataset):

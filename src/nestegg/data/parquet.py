@@ -22,6 +22,7 @@ from nestegg.errors import InputError
 
 _LOG = getLogger("nestegg.index")
 _EVERY = 1.0  # seconds between two words on how far an index is
+_FRAME_INDEX = "__index_level_"  # so pandas calls the index of a data frame, if it has no name of its own
 _READ_AHEAD = 2**20  # bytes of each column; without it a row group is read as a whole
 
 
@@ -62,6 +63,11 @@ def from_parquet(
     found = open_index(folder, facts)
     if found is not None:
         return found
+    if features is None and (left := [name for name in columns.features if name.startswith(_FRAME_INDEX)]):
+        raise InputError(
+            f"{path}: column {left[0]!r} is the index of a data frame, which says nothing of a sample; write the file "
+            "without it (to_parquet(..., index=False)), or name the features."
+        )
     try:
         with locked(folder.parent):
             found = open_index(folder, facts)  # if another process made it while this one waited

@@ -247,7 +247,10 @@ class Enrolment:
                 ". The nodes have no public keys: start the SuperLink with --enable-supernode-auth, or, in a "
                 "simulation, say identity='partition-id'."
             )
-        return f"; {len(nodes)} nodes are there, and {len(self._refused)} did not enrol. Their own logs say why."
+        return (
+            f"; {len(nodes)} nodes are there, and {len(self._refused)} did not enrol. The logs of those say why; of a "
+            "node that never came the SuperLink's log says if it was refused."
+        )
 
 
 def client_of_key(public_key: bytes) -> str:

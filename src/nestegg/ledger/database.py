@@ -42,7 +42,7 @@ class Database:
             if file.is_dir():
                 raise InputError(f"{file} is a folder; a ledger is a file.")
             if read_only and not file.exists():
-                raise InputError(f"{file} does not exist.")
+                raise InputError(f"{file} does not exist; a ledger is given by its file or URL (--ledger).")
             if not read_only and file.exists() and file.stat().st_size:
                 self._version(_engine(self.url, read_only=True))  # what is no ledger stays as it is, to the byte
         self._engine = _engine(self.url, read_only)

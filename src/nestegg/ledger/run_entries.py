@@ -86,7 +86,10 @@ def check_members(connection: Connection, plan: Plan, joining: Sequence[Client])
     gone = select(withdrawals.c.client, entries.c.at).join(entries, withdrawals.c.entry == entries.c.entry)
     for number, at in connection.execute(gone):
         if number in place:
-            raise InputError(f"client {joining[place[number]].name!r} withdrew on {at[:10]}: it is in no new run.")
+            raise InputError(
+                f"client {joining[place[number]].name!r} withdrew on {at[:10]}: it is in no new run. Take it out of "
+                "the data and the budgets."
+            )
     query = select(budgets.c.client, budgets.c.rule, budgets.c.renyi_order).order_by(*budgets.primary_key)
     latest = {number: Rule(rule or "fixed", order) for number, rule, order in connection.execute(query)}
     for number, i in place.items():

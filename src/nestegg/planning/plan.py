@@ -89,7 +89,7 @@ class Plan:
     @property
     def title(self) -> str:
         """The method and how it is set, for people."""
-        stated = ", ".join(f"{name} = {value}" for name, value in self.parameters.items())
+        stated = ", ".join(f"{name} = {value}" for name, value in self.parameters.items() if value is not None)
         return f"{self.method} ({stated or self.composition})" if stated or not self.about.is_own else self.method
 
     @property

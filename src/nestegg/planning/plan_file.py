@@ -76,6 +76,8 @@ def load_plan(path: Path | str) -> Plan:
     """
     try:
         text = Path(path).read_text(encoding="utf-8")
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder; the plan of a run is its file plan.json.") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
     return parse_plan(text, str(path))

@@ -95,7 +95,7 @@ def start_run(
     """
     check_config(config)
     if folder.exists():
-        raise InputError(f"{folder} exists; give another folder, or resume it with --resume.")
+        raise InputError(f"{folder} exists; give another folder, or go on with it: nestegg run --resume {folder}")
     simulation, described = new_simulation(config, new_run_name(folder), cluster)
     return _begun(simulation.task(described), folder, callbacks, pages)
 
@@ -192,5 +192,8 @@ def _made_by(run: RunFolder, life: Life, payment: Payment) -> Plan | None:
     digest = life.saved.facts.get("plan", "")
     made = run.plan_of(digest) or (payment.stored_plan(digest) if digest in payment.plans else None)
     if life.saved.facts.get("config") != run.about.identity or made is None:
-        raise InputError(f"the checkpoint in {run.path} is a checkpoint of another configuration.")
+        raise InputError(
+            f"the checkpoint in {run.path} is a checkpoint of another configuration: restore the one it began with, or "
+            "start anew in another folder."
+        )
     return made

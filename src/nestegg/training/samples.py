@@ -92,7 +92,10 @@ def check_fit(model: nn.Module, zeros: Samples, loss: Loss) -> int | None:
     if not is_entropy(loss):
         return None
     if zeros[1].is_floating_point():
-        raise InputError("clients have targets that are no whole numbers; give a loss of your own for them.")
+        raise InputError(
+            "clients have targets of a type with decimals; labels are of a type of whole numbers (.astype(int)), and "
+            "other targets need a loss of your own."
+        )
     return max(outputs.shape[-1], 2)
 
 
