@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 # `docs` is a folder, too.
-.PHONY: help demo flower-demo style check test docs results bench soak release format clean
+.PHONY: help demo flower-demo style check test style-and-docs tests docs results bench soak release format clean
 
 help:
 	@echo "make demo     the paper's way beside a recipe of ours, on embedded data; a run refused for lack of budget"
@@ -91,7 +91,13 @@ style: $(VENV)/full
 check: style
 	HYPOTHESIS_PROFILE=quick $(PYTEST) -m "not slow"
 
-test: style docs
+# Side by side: tests wait for servers and clusters a sixth of their time, and style takes most of a minute.
+test: $(VENV)/full
+	@$(MAKE) --no-print-directory --jobs 2 style-and-docs tests
+
+style-and-docs: style docs
+
+tests: $(VENV)/full
 	$(PYTEST) --cov
 
 # Run as a module, by which pages may be made by programs in docs/. Not quietly: MkDocs would then count no warning.

@@ -122,6 +122,7 @@ def test_nodes_that_cannot_take_part_are_named(nodes: RayNodes, tmp_path: Path) 
         assert "Traceback" not in line
 
 
+@pytest.mark.soak
 def test_a_node_without_the_data_is_named_and_the_others_train(nodes: RayNodes, tmp_path: Path) -> None:
     number = nodes.add(1, DATA_IS_MISSING="1")
     try:
@@ -148,6 +149,7 @@ def test_a_node_with_another_kernel_holds_all_to_it_or_is_named(nodes: RayNodes,
     assert f"held to {here}\n" in asked
 
 
+@pytest.mark.soak
 def test_whoever_waits_for_processors_of_others_is_told(nodes: RayNodes, tmp_path: Path) -> None:
     code, said = nodes.run(*DRIVER, "full", nodes.address, str(tmp_path))
     assert code == 0, said
