@@ -6,10 +6,11 @@ from dataclasses import fields
 
 from docs.hooks.fields import Field, fields_of, kind_of, meanings, table
 from nestegg.configuration.config import Side
+from nestegg.configuration.terms_file import TermsRecord
 from nestegg.experiments.cells import Cell
 from nestegg.flower.enrolment import Member
 from nestegg.flower.guard import _BudgetFile
-from nestegg.flower.terms import Order, _TermsRecord
+from nestegg.flower.terms import Order
 from nestegg.ledger.schema import metadata
 from nestegg.planning.plan_file import _GroupRecord, _PlanRecord
 from nestegg.report.statement import Statement
@@ -18,7 +19,7 @@ from nestegg.schema import Section
 RECORDS: dict[str, type[Section]] = {
     "plan": _PlanRecord,
     "plan-group": _GroupRecord,
-    "terms": _TermsRecord,
+    "terms": TermsRecord,
     "side": Side,
     "order": Order,
     "budget": _BudgetFile,

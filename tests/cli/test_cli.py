@@ -280,6 +280,7 @@ REFUSED = {
     "epochs": (("local_epochs = 30", "local_epochs = 0"), "training.local_epochs = 0 must be"),
     "seed": (("seed = 0", "seed = -1"), "training.seed = -1 must be"),
     "partition": (('"dirichlet" ', '"dirichlets" '), "federation.partition = 'dirichlets' must be"),
+    "dataset": (('"digits"', '"digitz"'), "federation.dataset = 'digitz' must be one of digits"),
     "bits": (
         ('"spend-as-you-go"', '"adaptive-clipping"\nadaptive = { bit_noise = 0.001 }'),
         "bit_noise = 0.001 is too little",
@@ -305,7 +306,7 @@ def test_plan_and_compare_refuse_what_run_refuses(what: str, run: Run, tmp_path:
 
 def test_words_of_a_configuration_are_those_of_training() -> None:
     from nestegg.configuration import limits
-    from nestegg.data import features
+    from nestegg.data import datasets, features
     from nestegg.data.partition import PARTITIONS
     from nestegg.mechanism import CLIPPINGS
     from nestegg.training.local import SCHEDULES
@@ -315,6 +316,7 @@ def test_words_of_a_configuration_are_those_of_training() -> None:
     known = (PARTITIONS, ("test", "validation"), SCHEDULES, PRECISIONS, ENGINES, CLIPPINGS, CLIP_UNITS)
     assert tuple(map(tuple, limits.CHOICES.values())) == tuple(map(tuple, known))
     assert tuple(features.FEATURES) == limits.FEATURES
+    assert set(datasets.DATASETS) == set(limits.DATASETS)
 
 
 def test_planning_imports_no_torch_no_charts_and_no_database() -> None:

@@ -251,6 +251,7 @@ def test_the_registry_tells_what_plans_do(method: str) -> None:
     assert about.same_noise == (len({row.noise_multiplier for row in made.groups}) == 1 and about.is_private)
     assert (about.rates == "saving") == (len(set(made.groups[0].sampling_rate)) == 2)
     assert made.about == METHODS[about.written]
+    assert about.idea
 
 
 @pytest.mark.parametrize(

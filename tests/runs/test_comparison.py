@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 
 from nestegg.configuration.config import load_config
 from nestegg.errors import InputError, StoppedError
+from nestegg.planning import COMPARED
 from nestegg.report.charts import comparison_chart
 from nestegg.runs import start_run
 from nestegg.runs.comparison import Comparison, variant
@@ -145,7 +147,8 @@ def test_an_interruption_says_how_to_go_on(tmp_path: Path, whole: Path, jobs: in
 def test_the_page_has_a_table_and_bands(run: Run, tmp_path: Path, whole: Path) -> None:
     run("compare", config(tmp_path), "--methods", METHODS, "--seeds", 2, "--out", whole, "--resume", "--jobs", 1)
     text = (whole / "comparison.html").read_text()
-    for words in ("not for release", "gap to FedAvg", "± std", "Seeds 0 to 1", "Bands reach from the lowest"):
+    ideas = [f"<b>{method}</b>: {escape(COMPARED[method].idea)}" for method in METHODS.split(",")]
+    for words in ("not for release", "gap to FedAvg", "± std", "Seeds 0 to 1", "Bands reach from the lowest", *ideas):
         assert words in text
     assert "not for release" in (whole / "comparison.svg").read_text()
 

@@ -302,6 +302,18 @@ def test_what_is_missing_is_named(
     assert (refused.code, "a statement as PDF needs the extra 'studio'" in refused.err) == (2, True)
 
 
+def test_a_run_that_was_refused_has_nothing_for_release(monday: Statement) -> None:
+    (other,) = monday.other_runs
+    cells = {rounds: statement_page(replace(monday, other_runs=[{**other, "rounds": rounds}])) for rounds in (0, 2)}
+    assert "nothing released" in cells[0]
+    assert "nothing released" not in cells[2]
+
+
+def test_a_folder_in_the_place_of_a_statement_is_refused(run: Run, made: Path, tmp_path: Path) -> None:
+    refused = run("statement", "--check", made / "monday", "--signers", tmp_path / "signers")
+    assert (refused.code, "is a folder; give the statement.json in it" in " ".join(refused.err.split())) == (2, True)
+
+
 def test_what_came_of_an_audit_is_said(monday: Statement) -> None:
     found = {
         "refuted": False,

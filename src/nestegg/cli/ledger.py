@@ -25,7 +25,9 @@ app.add_typer(budgets)
 
 Place = Annotated[
     str,
-    typer.Option("--ledger", envvar="NESTEGG_LEDGER", metavar="URL", help="A URL, a file, or the folder of a run."),
+    typer.Option(
+        "--ledger", envvar="NESTEGG_LEDGER", metavar="URL", help="A URL, a file, or the folder of a run or account."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 DEFAULT = "ledger.db"
@@ -247,8 +249,16 @@ def _where(place: str) -> str | Path:
     """The ledger that somebody means who names a URL, a file, or the folder of a run."""
     if "://" in place:
         return place
-    run = _run_in(Path(place))
-    return run.ledger_in(Path(place)) if run is not None else Path(place)
+    from nestegg.configuration.config import own_ledger
+
+    folder = Path(place)
+    if (run := _run_in(folder)) is not None:
+        return run.ledger_in(folder)
+    if not folder.is_dir():
+        return folder
+    if not (own := own_ledger(folder)).is_file():  # as a run on Flower has, and a client's account
+        raise InputError(f"--ledger = {place!r} is a folder without a ledger; a ledger is given by its file or URL.")
+    return own
 
 
 def _run_in(folder: Path) -> Description | None:

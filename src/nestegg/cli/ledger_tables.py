@@ -34,7 +34,7 @@ def runs_table(runs: Iterable[RunState], plans: dict[str, Plan]) -> Table:
 def accounts_table(accounts: Sequence[Account]) -> Table:
     """A line for all clients that have the same budget and rule and took part in the same groups."""
     headings = ("clients", "budget ε", "account", "ε spent", "ε left", "runs")
-    table = plain_table("Accounts over all runs", *headings, first="for example")
+    table = plain_table("Accounts over all runs, a line for all clients that are alike", *headings, first="for example")
     for account in accounts[:SHOWN]:
         table.add_row(
             escape(account.example),

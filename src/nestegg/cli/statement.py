@@ -60,10 +60,13 @@ def statement(
 
 
 def _check(file: Path, signers: Path, run: Path | None, ledger: str | Path | None) -> None:
+    if file.is_dir():
+        raise InputError(f"--check = {str(file)!r} is a folder; give the statement.json in it.")
     from nestegg.configuration.description import CONFIG, RUN
+    from nestegg.configuration.terms_file import TERMS
     from nestegg.runs.signing import check_statement
 
-    lies_in_run = any((file.parent / name).is_file() for name in (CONFIG, RUN))
+    lies_in_run = any((file.parent / name).is_file() for name in (CONFIG, RUN, TERMS))
     folder = file.parent if run is None and lies_in_run else run
     with Console(stderr=True).status("Checking …"), hearing(_warn):
         found = check_statement(file, signers, folder=folder, ledger=ledger)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from nestegg.extras import RUNS, needs
 
@@ -23,6 +24,8 @@ def studio(
     needs("nestegg studio", *RUNS, "studio")
     from nestegg.studio.serve import serve
 
+    if ledger is not None and "://" not in ledger and not Path(ledger).is_file():
+        Console(stderr=True, soft_wrap=True).print(f"There is no ledger at {ledger} yet.", markup=False)
     serve(folder, ledger=ledger, port=port, browser=browser, say=_say)
 
 

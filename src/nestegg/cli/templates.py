@@ -127,7 +127,7 @@ def for_file(data: str, columns: tuple[str, str], test: str | None, *, is_number
         _HEAD
         + named
         + public
-        + '\n[model]\nname = "mlp"                    # softmax | linear | mlp | "module:function"\n'
+        + '\n[model]\nname = "softmax"                # few parameters: each gets noise; or mlp, "module:function"\n'
         + _rest(1, loss)
     )
 

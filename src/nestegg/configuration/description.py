@@ -47,6 +47,7 @@ class Description:
         pace: learning rates and unit of clip norms, as the plan was made with them; None where nobody knows them.
         go_on: what resumes it, with {folder} in the place of its folder.
         members: reads who is in it, in the order of the plan's groups, and their budgets.
+        is_deployed: whether clients clip and add noise themselves, on machines of their own.
     """
 
     files: Mapping[str, str] = field(repr=False)
@@ -63,6 +64,7 @@ class Description:
     pace: Pace | None
     go_on: str
     members: Callable[[], Members] = field(repr=False)
+    is_deployed: bool = False
 
     @property
     def stamp(self) -> dict[str, str]:

@@ -20,6 +20,7 @@ CHOICES = {
     ("privacy", "clipping"): ("per-layer", "flat"),
     ("privacy", "clip_unit"): ("gradient", "update"),
 }
+DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10", "adult")
 FEATURES = ("oriented-gradients", "mirrored-gradients", "adult-hats")
 
 
@@ -72,6 +73,8 @@ def check_config(config: Config) -> None:
         whole("federation.validation", config.federation.validation, 1)
     if config.federation.tested_on == "validation" and config.federation.validation is None:
         raise InputError("federation.tested_on = 'validation' needs federation.validation, a number of samples.")
+    if not is_own(config.federation.dataset):
+        one_of("federation.dataset", config.federation.dataset, DATASETS)
     _check_own(config.federation)
 
 

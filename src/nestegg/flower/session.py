@@ -24,6 +24,7 @@ from flwr.supercore import log
 from torch import Tensor
 
 from nestegg.configuration.config import own_ledger
+from nestegg.configuration.terms_file import TERMS
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
 from nestegg.flower.arrays import ArrayLayout
@@ -202,7 +203,7 @@ class Session:
 
 def _agreed(folder: Path, offer: Callable[[str], Terms]) -> Terms:
     """The terms in a folder, which must be those on offer; new ones where there are none."""
-    path = folder / "terms.json"
+    path = folder / TERMS
     if not path.exists():
         terms = offer(new_run_name(folder))
         write_atomically(path, terms.text + "\n")

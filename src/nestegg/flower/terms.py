@@ -18,16 +18,13 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from nestegg.checks import one_of, positive, whole
-from nestegg.configuration.config import Side
+from nestegg.configuration.terms_file import FORMAT, parse_terms
 from nestegg.errors import InputError
 from nestegg.mechanism import CLIPPINGS, MAX_COHORT, Lattice, share_std
 from nestegg.mechanism.side import Estimate, estimates, rest_of_norm
 from nestegg.planning import METHODS, GroupPlan, Plan, check_plan
-from nestegg.planning.plan_file import parse_plan
-from nestegg.schema import Section, read
+from nestegg.schema import Section
 from nestegg.training import SideStatistics
-
-FORMAT = "nestegg-terms/2"  # 1 added noise in floating point
 
 
 class Order(Section):
@@ -65,17 +62,6 @@ class Order(Section):
     def whole_norm(self) -> float:
         """The norm within which all of the answer lies, but for its noise."""
         return math.hypot(self.clip_norm, *self.lengths)
-
-
-class _TermsRecord(Section):
-    format: str
-    run: str
-    plan: str
-    clipping: str
-    colluders: int
-    clip_scale: list[float]
-    note: str | None = None
-    side: Side = Side()
 
 
 @dataclass(frozen=True)
@@ -117,18 +103,8 @@ class Terms:
     @classmethod
     def parse(cls, text: str) -> Terms:
         """Terms from their JSON, which a stranger may have written."""
-        try:
-            content = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"terms are not JSON: {error}.") from None
-        record = read(_TermsRecord, content, "terms")
-        if record.format == "nestegg-terms/1":
-            raise InputError(
-                f"terms of run {record.run!r}: format = {record.format!r} is of an earlier nestegg, whose noise was in "
-                "floating point; such a run must be ended by that version, or begun anew in another folder."
-            )
-        one_of("terms: format", record.format, (FORMAT,))
-        plan = parse_plan(record.plan, "terms: plan")
+        record = parse_terms(text)
+        plan = record.parsed_plan()
         side = SideStatistics(**record.side.model_dump())
         return cls(record.run, plan, record.clipping, record.colluders, tuple(record.clip_scale), record.note, side)
 

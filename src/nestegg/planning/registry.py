@@ -35,6 +35,7 @@ class Method:
         changes: what else it changes in [privacy], as variants in comparisons do.
         individual: of a variant in which everybody has the smallest budget, the one in which all have their own.
         spending_rate: q where none is given.
+        idea: what it does, in words.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Method:
     changes: Mapping[str, Any] = field(default_factory=dict)
     individual: str | None = None
     spending_rate: float = 0.9
+    idea: str = ""
 
     def accountant_at(self, spending_rate: float) -> str:
         """The accountant where none is given: exact where the planner has everybody in every round."""
@@ -78,18 +80,34 @@ def _ours(name: str, planner: Planner, label: str, colour: str, **traits: Any) -
 def _at_smallest(method: Method) -> Method:
     """The same with everybody at the smallest budget."""
     changes = {**method.changes, "budgets": "smallest"}
-    name, label = f"{method.name}-smallest", f"{method.label}, min ε"
-    return replace(method, name=name, label=label, changes=changes, individual=method.name)
+    name, label, idea = f"{method.name}-smallest", f"{method.label}, min ε", f"as {method.name}, at the smallest budget"
+    return replace(method, name=name, label=label, idea=idea, changes=changes, individual=method.name)
 
 
 def _by_pld(method: Method, label: str, colour: str) -> Method:
     changes = {**method.changes, "accountant": "pld"}
-    return replace(method, name=f"{method.name}-pld", label=label, colour=colour, changes=changes)
+    name, idea = f"{method.name}-pld", f"as {method.name}, by an accountant that is tighter where clients are sampled"
+    return replace(method, name=name, label=label, idea=idea, colour=colour, changes=changes)
 
 
-_OPTIMAL = _ours("optimal", Optimal(), "Optimal", _BLACK, rates="own", spending_rate=1.0)
-_IDP = _ours("idp-fedavg", Uniform(), "IDP-FedAvg", _VERMILION)
-_SAVING = _ours("spend-as-you-go", SpendAsYouGo(), "Spend-as-you-go", _GREEN, rates="saving")
+_OPTIMAL = _ours(
+    "optimal",
+    Optimal(),
+    "Optimal",
+    _BLACK,
+    rates="own",
+    spending_rate=1.0,
+    idea="every client's own budget, spent so that the least noise is left in the final model",
+)
+_IDP = _ours("idp-fedavg", Uniform(), "IDP-FedAvg", _VERMILION, idea="every client's own budget, spent evenly")
+_SAVING = _ours(
+    "spend-as-you-go",
+    SpendAsYouGo(),
+    "Spend-as-you-go",
+    _GREEN,
+    rates="saving",
+    idea="every client's own budget, saved in early rounds and spent in later ones, as in the paper",
+)
 _PAPER = replace(
     _SAVING,
     name="paper",
@@ -97,23 +115,45 @@ _PAPER = replace(
     colour=_BLUE,
     planner=SpendAsYouGo("paper"),
     changes={"composition": "paper"},
+    idea="spend-as-you-go as printed: ε is subtracted from ε, which leaves budget unspent",
 )
-_EXACT = replace(_SAVING, name="exact", label="Ours (exact, RDP)", changes={"composition": "exact"})
+_EXACT = replace(
+    _SAVING,
+    name="exact",
+    label="Ours (exact, RDP)",
+    changes={"composition": "exact"},
+    idea="spend-as-you-go with all rounds composed exactly, so that the whole budget is spent",
+)
 _EXACT_PLD = _by_pld(_EXACT, "Ours (exact, PLD)", _PURPLE)
 
 # By the names that comparisons and experiments know.
 COMPARED: Mapping[str, Method] = {
     method.name: method
     for method in (
-        _ours("fedavg", NoNoise(), "FedAvg, no privacy", _GREY, is_private=False),
-        _ours("dp-fedavg", Uniform(), "DP-FedAvg", _SKY, same_noise=True),
+        _ours("fedavg", NoNoise(), "FedAvg, no privacy", _GREY, is_private=False, idea="no noise, and no privacy"),
+        _ours(
+            "dp-fedavg",
+            Uniform(),
+            "DP-FedAvg",
+            _SKY,
+            same_noise=True,
+            idea="the smallest budget for everybody, spent evenly",
+        ),
         _IDP,
         _by_pld(_IDP, "IDP-FedAvg (PLD)", _VERMILION),
-        _ours("adaptive-clipping", Uniform(), "Adaptive clipping", _ORANGE, same_noise=True, learns_clip_norm=True),
+        _ours(
+            "adaptive-clipping",
+            Uniform(),
+            "Adaptive clipping",
+            _ORANGE,
+            same_noise=True,
+            learns_clip_norm=True,
+            idea="as dp-fedavg, with a clip norm that is learnt in training",
+        ),
         _SAVING,
         *(_PAPER, _EXACT, _EXACT_PLD),
         *map(_at_smallest, (_PAPER, _EXACT, _EXACT_PLD)),
-        _ours("shaped", Shaped(), "Shaped", _ORANGE),
+        _ours("shaped", Shaped(), "Shaped", _ORANGE, idea="every client's own budget, spent by a shape that was given"),
         _OPTIMAL,
     )
 }

@@ -123,11 +123,17 @@ def _page(results: Results, picture: Picture) -> str:
             f"Final {escape(measure)}",
             f"{as_html(HEADS, results.rows(), method_colours(results.curves))}<p>{what} on public data after the last "
             "round; mean and standard deviation over the seeds, and the difference of means to training without "
-            "noise.</p>",
+            f"noise.</p>{_ideas(results)}",
         ),
         Part(f"{escape(measure).capitalize()} over the rounds", f"<p>Mean over the seeds.{band}</p>", [picture]),
     ]
     return make_page(f"{len(results.curves)} methods on {results.dataset}", f"{warning}{numbers}{how}", parts)
+
+
+def _ideas(results: Results) -> str:
+    """What each method does, as far as it is ours."""
+    known = [COMPARED[method] for method in results.curves if method in COMPARED]
+    return f"<ul>{''.join(f'<li><b>{one.name}</b>: {escape(one.idea)}.</li>' for one in known)}</ul>" if known else ""
 
 
 def _best(results: Results) -> list[tuple[str, str]]:

@@ -202,8 +202,8 @@ def _accounts(plan: Plan, summary: dict[str, Any]) -> str:
     groups = summary["groups"]
     rules = escape("; ".join(dict.fromkeys(str(group["account"]) for group in groups)))
     said = (
-        f"<p>Accounts: {rules}. Run <code>{escape(str(summary['run']))}</code>. Rounding noise to the lattice costs "
-        f"ε = {summary['epsilon_of_rounding']:.0e} at most.</p>"
+        f"<p>Accounts: {rules}. Run <code>{escape(str(summary['run']))}</code>. Noise is rounded to a "
+        f"grid, on which sums are exact: that costs ε = {summary['epsilon_of_rounding']:.0e} at most.</p>"
     )
     if _agree(plan, summary):
         return f"<p>No other run has charged these clients: their accounts say what the table above says.</p>{said}"

@@ -66,8 +66,8 @@ def _judged(plan: Plan) -> tuple[Sequence[Verdict], str]:
         return (), f'<p class="note">The judge does not agree: {escape(str(error))} {digest}</p>'
     judges = " and ".join(dict.fromkeys(verdict.judge for verdict in verdicts))
     return verdicts, (
-        f"<p><b>The judge agrees.</b> Every group's spending was computed again from the plan's rows alone, by "
-        f"{escape(judges)}: nobody exceeds a budget. {digest}</p>"
+        f"<p><b>The judge agrees.</b> The judge is a second accountant: it has computed every group's spending again, "
+        f"from the plan's rows alone, by {escape(judges)}: nobody exceeds a budget. {digest}</p>"
     )
 
 

@@ -158,10 +158,17 @@ def _others(one: Statement) -> Iterator[Block]:
     heads = ("run", "began", "shared clients", "rounds", "ε, by the account's rule", "ε, by PLD", "for release")
     yield Table(heads, [
         (run["run"], run["began"], str(run["shared_clients"]), str(run["rounds"]), _epsilon(run["epsilon"]),
-         _epsilon(run["epsilon_pld"]), "yes" if run["for_release"] else "no")
+         _epsilon(run["epsilon_pld"]), _for_release(run))
         for run in one.other_runs[-_SHOWN:]
     ])  # fmt: skip
     yield from _rest(len(one.other_runs), "runs")
+
+
+def _for_release(run: dict[str, Any]) -> str:
+    """Whether there is something that may be released."""
+    if not run["rounds"]:
+        return "nothing released"
+    return "yes" if run["for_release"] else "no"
 
 
 def _changes(one: Statement) -> Iterator[Block]:

@@ -28,8 +28,25 @@ SIGNING_TEXT = (
 SIGNING_LINES = ("Name", "Role", "Place and date", "Signature")
 
 
-def trusted(plan: Plan, colluders: int) -> list[str]:
+_SIMULATED = (
+    "The server and its operator are trusted: to draw by chance, to add all of the noise, to release nothing else.",
+)
+_DEPLOYED = (
+    "The server and its operator are trusted: to draw by chance, to add the shares of noise of all who sent nothing, "
+    "to release nothing else, and to show nobody what single clients sent: that bears only their own share of the "
+    "noise.",
+    "Clients are trusted to clip, and to add their share of the noise. Each checks what it is asked for, and pays for "
+    "it on a ledger of its own.",
+)
+
+
+def trusted(plan: Plan, colluders: int, *, is_deployed: bool = False) -> list[str]:
     """Return who is trusted with what, and what else must be true for a plan's promise to hold.
+
+    Args:
+        plan: whose promise it is.
+        colluders: clients against whose joint knowledge of their own noise it holds.
+        is_deployed: whether clients clip and add noise themselves, on machines of their own.
 
     >>> from nestegg import Budget, Group, plan
     >>> trusted(plan([Group("all", 10, Budget(8.0))], 20), 0)[1]
@@ -43,7 +60,7 @@ def trusted(plan: Plan, colluders: int) -> list[str]:
         else "Clients are trusted not to pool what they know of their own noise; the second table has the ε of one."
     )
     return [
-        "The server and its operator are trusted: to draw by chance, to add all of the noise, to release nothing else.",
+        *(_DEPLOYED if is_deployed else _SIMULATED),
         secret if sampled else "Everybody is in every round, so that nothing rests on who was sampled.",
         share,
         "Every use of these clients' data must be charged to the same ledger, in which each client has one name.",

@@ -16,7 +16,7 @@ from nestegg.errors import InputError, VerificationError
 from nestegg.files import write_atomically
 from nestegg.ledger import Ledger
 from nestegg.report.statement import Statement, parse_statement
-from nestegg.runs.folder import RunFolder
+from nestegg.runs.flower_folder import stated_folder
 from nestegg.runs.statement import digests, make_statement
 
 NAMESPACE = "nestegg-statement"
@@ -98,7 +98,7 @@ def check_statement(
     statement = parse_statement(_content(file), str(file))
     if folder is None:
         return Checked(signer, ["Whether the run still is what was signed was not checked: its folder was not given."])
-    run = RunFolder(folder)
+    run = stated_folder(folder)
     if run.about.run != statement.run["name"]:
         raise VerificationError(f"{file} is of the run {statement.run['name']}; {folder} holds {run.about.run}.")
     if changed := _changed_files(statement, folder):

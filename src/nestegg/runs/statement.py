@@ -17,6 +17,7 @@ import torch
 import nestegg
 from nestegg.accounting import Charge, merged
 from nestegg.configuration.description import CONFIG, RUN, Description
+from nestegg.configuration.terms_file import TERMS
 from nestegg.errors import InputError
 from nestegg.ledger import Ledger
 from nestegg.planning import LABELS, Exposure, GroupPlan, Plan, epsilon_by_pld, exposures, remarks, verify
@@ -26,14 +27,14 @@ from nestegg.planning.plan import finite_or_none
 from nestegg.report.audit_page import kept_audit
 from nestegg.report.statement import Statement
 from nestegg.report.statement_words import ADJACENCY, NO_NOISE, NOT_COVERED, UNIT, trusted
-from nestegg.runs.folder import RunFolder
+from nestegg.runs.flower_folder import stated_folder
 from nestegg.runs.life import Life
 from nestegg.runs.statement_accounts import Accounts, accounts_of
 from nestegg.runs.telling import say
 
 # What a run has come to; a change of any of them is a change of the run. Pages are drawn from them.
-FILES = (CONFIG, RUN, "plan.json", "rounds.jsonl", "checkpoint.safetensors", "model.safetensors", "summary.json",
-         "audit.json")  # fmt: skip
+FILES = (CONFIG, RUN, TERMS, "plan.json", "rounds.jsonl", "checkpoint.safetensors", "model.safetensors",
+         "summary.json", "audit.json")  # fmt: skip
 
 
 def make_statement(folder: Path | str, *, ledger: str | Path | None = None) -> Statement:
@@ -50,7 +51,7 @@ def make_statement(folder: Path | str, *, ledger: str | Path | None = None) -> S
     >>> make_statement("runs/monday").groups[0]["in_words"]  # doctest: +SKIP
     "Somebody who is 50 % sure that a client's data is there, and sees every model, is right at most 84.1 % ..."
     """
-    run = RunFolder(Path(folder))
+    run = stated_folder(Path(folder))
     about, plan, life = run.about, run.plan(), Life(run)
     if not life.done:
         raise InputError(f"{folder} has released no round yet: there is nothing to state.")
@@ -70,7 +71,7 @@ def make_statement(folder: Path | str, *, ledger: str | Path | None = None) -> S
         groups=[_group(exposure) for exposure in exposures(now, about.colluders)],
         plan={"digest": plan.digest, "earlier": accounts.earlier_plans, "verdicts": _verdicts(plan)},
         adaptivity=accounts.adaptivity,
-        trusted=trusted(plan, about.colluders) if private else [],
+        trusted=trusted(plan, about.colluders, is_deployed=about.is_deployed) if private else [],
         not_covered=list(NOT_COVERED) if private else [],
         audit=audit,
         ledger=accounts.ledger,
