@@ -88,7 +88,11 @@ def test_parquet_files_that_do_not_fit(run: Run, tmp_path: Path) -> None:
     parquet(tmp_path / "people.parquet", 1)
     parquet(tmp_path / "test.parquet", 2)
     for change, message in (
-        (('target_column = "label"', 'target_column = "lable"'), "lable"),
+        (('target_column = "label"', 'target_column = "lable"'), "federation.target_column = 'lable': people.parquet"),
+        (
+            ('client_column = "user"', 'client_column = "usr"'),
+            "federation.client_column = 'usr': people.parquet has no",
+        ),
         (("people.parquet", "nobody.parquet"), "nobody.parquet"),
         (("test.parquet", "nobody.parquet"), "nobody.parquet"),
         (("test.parquet", "people.parquet"), "people.parquet' is the clients' own data"),

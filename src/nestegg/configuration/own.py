@@ -167,15 +167,17 @@ def _from_parquet(config: Config) -> OwnClients:
     import numpy as np
 
     from nestegg.data import from_parquet
+    from nestegg.data.arrow import column_type
+    from nestegg.data.parquet import read_table
 
     federation = config.federation
     client, target = federation.client_column or "", federation.target_column or ""
+    table = read_table(Path(federation.dataset))
+    for key, name in (("client_column", client), ("target_column", target)):
+        column_type(table, f"federation.{key}", name)
     source, test = from_parquet(federation.dataset, client=client, target=target), None
     if federation.test is not None:
-        from nestegg.data.parquet import read_table
-
-        names = read_table(Path(federation.dataset)).schema.names
-        features = [name for name in names if name not in (client, target)]
+        features = [name for name in table.schema.names if name not in (client, target)]
         public = from_parquet(federation.test, client=client, target=target, features=features)
         inputs, targets, _ = public.load_rows(np.arange(len(public.names)))
         test = _as_test((inputs, targets))
