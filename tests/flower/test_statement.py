@@ -79,6 +79,14 @@ def test_it_is_signed_and_checked(copy: Path, keys: Path, run: Run) -> None:
         check_statement(copy / "statement.json", keys / "signers", folder=copy)
 
 
+def test_terms_that_were_changed_are_not_stated(copy: Path) -> None:
+    """The ledger knows the plan and the checkpoint; whatever else was agreed on, the checkpoint knows."""
+    terms = copy / "terms.json"
+    terms.write_text(terms.read_text().replace('"colluders": 2', '"colluders": 3'))
+    with pytest.raises(InputError, match="checkpoint is of other terms"):
+        make_statement(copy)
+
+
 def test_where_the_ledger_lies_elsewhere_it_must_be_given(copy: Path) -> None:
     place = copy.parent / "ours.db"
     (copy / "private" / "ledger.db").rename(place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,11 @@ class TermsRecord(Section):
         return parse_plan(self.plan, "terms: plan")
 
 
+def terms_digest(text: str, plan: str) -> str:
+    """Return SHA-256 of terms, with the plan by its own digest: what clients hold on to, and checkpoints name."""
+    return hashlib.sha256(json.dumps(json.loads(text) | {"plan": plan}, sort_keys=True).encode()).hexdigest()
+
+
 def parse_terms(text: str) -> TermsRecord:
     """Return what terms say that a stranger may have written."""
     try:
@@ -52,11 +58,12 @@ def parse_terms(text: str) -> TermsRecord:
     return record
 
 
-def read_terms(folder: Path) -> TermsRecord:
-    """Return what the terms in a folder say."""
+def read_terms(folder: Path) -> tuple[TermsRecord, str]:
+    """Return what the terms in a folder say, and their digest."""
     path = folder / TERMS
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}.") from None
-    return parse_terms(text)
+    record = parse_terms(text)
+    return record, terms_digest(text, record.parsed_plan().digest)

@@ -6,7 +6,6 @@ noise that will ever be asked for.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from nestegg.checks import one_of, positive, whole
-from nestegg.configuration.terms_file import FORMAT, parse_terms
+from nestegg.configuration.terms_file import FORMAT, parse_terms, terms_digest
 from nestegg.errors import InputError
 from nestegg.mechanism import CLIPPINGS, MAX_COHORT, Lattice, share_std
 from nestegg.mechanism.side import Estimate, estimates, rest_of_norm
@@ -126,8 +125,7 @@ class Terms:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of all of it, the plan by its own digest: what a client holds on to."""
-        content = json.loads(self.text) | {"plan": self.plan.digest}
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+        return terms_digest(self.text, self.plan.digest)
 
     @property
     def stamp(self) -> dict[str, str]:

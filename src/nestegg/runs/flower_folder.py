@@ -9,16 +9,20 @@ from nestegg.configuration.description import Description, Members
 from nestegg.configuration.terms_file import TERMS, TermsRecord, read_terms
 from nestegg.errors import InputError
 from nestegg.planning import Plan
-from nestegg.runs.folder import RunFolder
+from nestegg.runs.folder import Checkpoint, RunFolder
 
 
 class FlowerFolder(RunFolder):
     """What the terms in a folder say, in the place of a configuration and of plan.json."""
 
     @cached_property
+    def _agreed(self) -> tuple[TermsRecord, str]:
+        return read_terms(self.path)
+
+    @property
     def terms(self) -> TermsRecord:
         """What was agreed on."""
-        return read_terms(self.path)
+        return self._agreed[0]
 
     @cached_property
     def about(self) -> Description:
@@ -44,6 +48,13 @@ class FlowerFolder(RunFolder):
     def plan(self) -> Plan:
         """The plan that was agreed on, which stays in force."""
         return self.terms.parsed_plan()
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The last checkpoint, which must be of these terms: the ledger knows its digest, and not theirs."""
+        saved = super().load_checkpoint()
+        if saved is not None and saved.facts.get("terms") != self._agreed[1]:
+            raise InputError(f"{self.path} disagrees with itself: its checkpoint is of other terms than its {TERMS}.")
+        return saved
 
     def _members(self) -> Members:
         raise InputError(f"{self.path} is a run on Flower: who is in it, its roster and its ledger say.")
