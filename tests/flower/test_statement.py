@@ -61,7 +61,7 @@ def test_it_says_what_was_promised_and_spent(made: Path) -> None:
 def test_its_words_are_those_of_a_deployment_and_it_names_nobody(made: Path) -> None:
     page = statement_page(make_statement(made / "run"))
     assert "Clients are trusted to clip, and to add their share of the noise." in page
-    assert "trained the model of a Flower app on the clients" in page
+    assert "trained the model of a Flower app on their own data" in page
     for member in json.loads((made / "run" / "roster.json").read_text())["members"]:
         assert member["client"] not in page
 

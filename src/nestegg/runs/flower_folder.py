@@ -33,7 +33,7 @@ class FlowerFolder(RunFolder):
             kin=self.terms.run,
             run=self.terms.run,
             ledger=None,  # terms do not say which one pays, for its URL may hold a password
-            dataset="the clients' own data",
+            dataset="their own data",
             model="of a Flower app",
             seed=0,
             reproducible=self.terms.note is not None,
