@@ -16,6 +16,7 @@ from tests.configuration.test_parquet import parquet
 from tests.conftest import Run
 
 ROOT = Path(__file__).parents[2]
+LABELLED = ["--data", "people.parquet", "--client", "user", "--target"]
 
 
 @pytest.fixture(autouse=True)
@@ -78,16 +79,25 @@ def test_code_of_ones_own(tmp_path: Path) -> None:
 def test_a_parquet_file(numbers: bool, test: bool, run: Run, tmp_path: Path) -> None:
     parquet(tmp_path / "people.parquet", 1, numbers)
     parquet(tmp_path / "test.parquet", 2, numbers)
-    more = ["--test", "test.parquet"] if test else []
+    more = ["--test", "test.parquet"] if test else [] if numbers else ["--classes", "2"]
     assert run("init", "c", "--data", "people.parquet", "--client", "user", "--target", "label", *more).code == 0
     summary = trains(run, tmp_path / "c" / "config.toml")
     assert (summary["final_accuracy"] is not None) == (test and not numbers)
     assert (summary["final_loss"] is not None) == test
 
 
+def test_true_and_false_are_two_labels(run: Run) -> None:
+    rows = {"user": ["a", "b"] * 10, "ill": [True, False] * 10, "x": [0.5] * 20}
+    pq.write_table(pa.table(rows), "people.parquet")
+    assert run("init", "--data", "people.parquet", "--client", "user", "--target", "ill").code == 0
+    assert load_config("config.toml").federation.classes == 2
+
+
 def test_names_of_columns_are_quoted(run: Run, tmp_path: Path) -> None:
     pq.write_table(pa.table({'the "user"': ["a"], "y\\n": [1], "x": [0.5]}), "odd é.parquet")
-    assert run("init", "--data", "odd é.parquet", "--client", 'the "user"', "--target", "y\\n").code == 0
+    assert (
+        run("init", "--data", "odd é.parquet", "--client", 'the "user"', "--target", "y\\n", "--classes", 2).code == 0
+    )
     federation = load_config("config.toml").federation
     assert (federation.client_column, federation.target_column) == ('the "user"', "y\\n")
     assert federation.dataset == str(tmp_path / "odd é.parquet")
@@ -107,7 +117,12 @@ def test_names_of_columns_are_quoted(run: Run, tmp_path: Path) -> None:
         (["--data", "nobody.parquet"], "nobody.parquet cannot be read: there is no such file."),
         (["--data", "text.parquet"], "text.parquet cannot be read as a Parquet file"),
         (["--dataset", "digit"], "Did you mean 'digits'?"),
-        (["--client", "user"], "--client, --target and --test belong to --data."),
+        (["--client", "user"], "--client, --target, --test and --classes belong to --data."),
+        ([*LABELLED, "label"], "give --test FILE.parquet, public data, or --classes N, how many labels there are"),
+        ([*LABELLED, "label", "--classes", "2", "--test", "people.parquet"], "--classes = 2 must be left out"),
+        ([*LABELLED, "label", "--classes", "1"], "--classes = 1 must be a whole number, at least 2"),
+        ([*LABELLED, "height", "--classes", "3"], "--classes = 3 must be 1, or left out: the column 'height' is of"),
+        (["--data", "people.parquet", "--client", "label", "--target", "user"], "--target = 'user' is of type string"),
     ],
 )
 def test_mistakes_are_one_sentence_and_write_nothing(

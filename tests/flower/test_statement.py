@@ -122,6 +122,22 @@ def test_a_run_that_has_released_nothing_has_nothing_to_state(tmp_path: Path) ->
         make_statement(tmp_path / "run")
 
 
+def test_its_plan_is_checked_and_its_promise_attacked(copy: Path, run: Run) -> None:
+    done = run("verify", copy / "terms.json")
+    assert (done.code, small_plan().digest in done.out) == (0, True)
+    refused = run("verify", copy)
+    assert (refused.code, "the plan of a run is its file terms.json" in refused.err) == (2, True)
+    attacked = run("audit", copy, "--seconds", 1)
+    assert attacked.code == 0, attacked.err
+    assert "only its clients have their data" in " ".join(attacked.out.split())
+    found = make_statement(copy).audit
+    assert found is not None
+    assert (found["refuted"], found["same_plan"]) == (False, True)
+    changed = copy / "terms.json"
+    changed.write_text(changed.read_text().replace("noise_multiplier", "noise_multipliers"))
+    assert run("verify", changed).code in (1, 2)
+
+
 def test_it_goes_on_where_it_trains_and_its_ledger_is_found_by_its_folder(made: Path, run: Run) -> None:
     with pytest.raises(InputError, match="is not a run: it has neither"):
         resume_run(made / "run")

@@ -15,6 +15,7 @@ from nestegg.errors import InputError
 from nestegg.planning import Budget, Group, Plan, load_plan, plan
 from nestegg.runs import RunFolder, Simulation
 from nestegg.runs.configured import new_simulation
+from nestegg.runs.flower_folder import FlowerFolder, stated_folder
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, SideStatistics
 
 
@@ -25,7 +26,8 @@ class Subject:
     Attributes:
         what: as `audit` takes it.
         name: for people, and for files.
-        folder: of the run, if it is one.
+        folder: of the run, if it is one; what is found is kept there.
+        run: the same, where what may be released of it is attacked, too.
         without: why its model cannot be attacked, if it cannot.
         stamp: what every file of the run says about itself.
     """
@@ -33,6 +35,7 @@ class Subject:
     what: Federation | Claims | Plan
     name: str
     folder: Path | None = None
+    run: Path | None = None
     without: str | None = None
     stamp: Mapping[str, str] = field(default_factory=dict)
 
@@ -50,7 +53,9 @@ def subject_of(path: Path | None, cluster: str | None = None) -> Subject:
     if path is None:
         return Subject(_own_plan(), "installation")
     if path.is_dir():
-        return replace(_of_run(path, cluster), stamp=RunFolder(path).about.stamp)
+        run = stated_folder(path)
+        found = _on_flower(run) if isinstance(run, FlowerFolder) else _of_run(run, cluster)
+        return replace(found, folder=path, stamp=run.about.stamp)
     if path.suffix == ".json":
         return Subject(load_plan(path), path.stem)
     config = load_config(path)
@@ -59,15 +64,14 @@ def subject_of(path: Path | None, cluster: str | None = None) -> Subject:
     return Subject(simulation.federation, path.stem)
 
 
-def _of_run(folder: Path, cluster: str | None) -> Subject:
-    run = RunFolder(folder)
-    about, made = run.about, run.plan()
+def _of_run(run: RunFolder, cluster: str | None) -> Subject:
+    folder, about, made = run.path, run.about, run.plan()
     if (folder / CONFIG).is_file():
         try:
             simulation = Simulation(load_config(folder / CONFIG), made, cluster=cluster)
-            return Subject(simulation.federation, folder.name, folder)
+            return Subject(simulation.federation, folder.name, run=folder)
         except InputError as error:
-            return Subject(made, folder.name, folder, f"it cannot be made again: {error}")
+            return Subject(made, folder.name, run=folder, without=f"it cannot be made again: {error}")
     values = read_record(folder).values
     mechanics = Mechanics(
         **plain_values(Mechanics, values, "mechanics"),
@@ -75,9 +79,20 @@ def _of_run(folder: Path, cluster: str | None) -> Subject:
         side=SideStatistics(**plain_values(SideStatistics, values, "mechanics.side")),
     )
     claims = Claims(made, mechanics, LocalTraining(**plain_values(LocalTraining, values, "local")))
-    return Subject(
-        claims, folder.name, folder, "it is a run from Python: nestegg.audit.audit(federation) attacks its model"
+    why = "it is a run from Python: nestegg.audit.audit(federation) attacks its model"
+    return Subject(claims, folder.name, run=folder, without=why)
+
+
+def _on_flower(run: FlowerFolder) -> Subject:
+    terms = run.terms
+    mechanics = Mechanics(
+        clipping=terms.clipping,
+        clip_unit="update",  # a factor for norms and noise alike leaves privacy as it is
+        colluders=terms.colluders,
+        side=SideStatistics.of_table(terms.side.model_dump()),
     )
+    why = "only its clients have their data, on Flower; nor were the files of its folder looked at"
+    return Subject(Claims(run.plan(), mechanics, LocalTraining()), run.path.name, without=why)
 
 
 def plain_values(kind: type[Any], values: Any, prefix: str = "") -> dict[str, Any]:

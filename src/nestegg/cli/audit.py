@@ -55,7 +55,7 @@ def audit(
     known = subject_of(subject, cluster)
     clock = Clock(clock.seconds)  # loading data takes no time from the attacks
     with _stoppable(clock), _progress(as_json) as tell:
-        found = attacked(known.what, groups=groups or (), clock=clock, folder=known.folder, tell=tell)
+        found = attacked(known.what, groups=groups or (), clock=clock, folder=known.run, tell=tell)
     folder = out or known.folder or Path(f"{known.name}-audit")
     content = found.to_dict() | dict(known.stamp if folder == known.folder else {})
     if known.without:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from nestegg.checks import one_of
+from nestegg.checks import one_of, whole
 from nestegg.errors import InputError
 from nestegg.extras import needs
 from nestegg.files import make_folder, write_atomically
@@ -29,6 +29,9 @@ def init(
     target: Annotated[str | None, typer.Option(metavar="COLUMN", help="The file's column to be predicted.")] = None,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE.parquet", help="Public test data with the same columns.")
+    ] = None,
+    classes: Annotated[
+        int | None, typer.Option(metavar="N", help="How many labels there are, where there is no --test that tells.")
     ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="One of ours: digits, mnist, fashion-mnist, adult, cifar10.")
@@ -50,10 +53,10 @@ def init(
 
     if sum((data is not None, dataset is not None, recipe is not None, own, examples)) > 1:
         raise InputError("give one of --data, --dataset, --recipe, --own and --examples.")
-    if data is None and (client, target, test) != (None, None, None):
-        raise InputError("--client, --target and --test belong to --data.")
+    if data is None and (client, target, test, classes) != (None, None, None, None):
+        raise InputError("--client, --target, --test and --classes belong to --data.")
     if data is not None:
-        texts = {templates.CONFIG: _for_file(folder, data, client, target, test)}
+        texts = {templates.CONFIG: _for_file(folder, data, client, target, test, classes)}
     elif own:
         texts = {templates.CONFIG: templates.for_own(), templates.MODULE: templates.OWN}
     elif examples:
@@ -83,7 +86,9 @@ def _needed(recipe: str) -> str:
     return f" Its dataset, {dataset}, {how}."
 
 
-def _for_file(folder: Path, data: Path, client: str | None, target: str | None, test: Path | None) -> str:
+def _for_file(
+    folder: Path, data: Path, client: str | None, target: str | None, test: Path | None, classes: int | None
+) -> str:
     """The configuration for a Parquet file, whose columns must be there."""
     from nestegg.cli import templates
     from nestegg.configuration.config import is_parquet
@@ -101,10 +106,32 @@ def _for_file(folder: Path, data: Path, client: str | None, target: str | None, 
         raise InputError(f"--target = {target!r} must be another column than --client.")
     if test is not None and (missing_there := kinds.keys() - _columns(test).keys()):
         raise InputError(f"--test = {str(test)!r} lacks the column {sorted(missing_there)[0]!r} of {data}.")
-    is_number = kinds[target].startswith(("float", "double", "half"))
+    classes = _classes(target, kinds[target], test, classes)
     paths = [json.dumps(os.path.relpath(path, folder), ensure_ascii=False) for path in (data, test) if path is not None]
     columns = (json.dumps(client, ensure_ascii=False), json.dumps(target, ensure_ascii=False))
-    return templates.for_file(paths[0], columns, paths[1] if test is not None else None, is_number=is_number)
+    return templates.for_file(paths[0], columns, paths[1] if test is not None else None, classes)
+
+
+def _classes(target: str, kind: str, test: Path | None, given: int | None) -> int | None:
+    """How many labels there are; 1 of numbers that are to be predicted, None where test data tells."""
+    if test is not None and given is not None:
+        raise InputError(f"--classes = {given} must be left out: the test data tells how many labels there are.")
+    if kind.startswith(("float", "double", "half")):
+        known = 1
+    elif kind == "bool":
+        known = 2
+    elif kind.startswith(("int", "uint")):
+        if test is None and given is None:
+            raise InputError(
+                "give --test FILE.parquet, public data, or --classes N, how many labels there are: those of clients "
+                "are private, and are not looked at."
+            )
+        return None if test is not None else whole("--classes", given or 0, 2)
+    else:
+        raise InputError(f"--target = {target!r} is of type {kind}; it must hold whole numbers from 0, or numbers.")
+    if given not in (None, known):
+        raise InputError(f"--classes = {given} must be {known}, or left out: the column {target!r} is of type {kind}.")
+    return known
 
 
 def _columns(data: Path) -> dict[str, str]:

@@ -110,17 +110,18 @@ def for_own() -> str:
     )
 
 
-def for_file(data: str, columns: tuple[str, str], test: str | None, *, is_number: bool) -> str:
+def for_file(data: str, columns: tuple[str, str], test: str | None, classes: int | None) -> str:
     """Return a configuration for a Parquet file.
 
     Args:
         data: its path, in quotes.
         columns: of clients' names and of targets, in quotes.
         test: path of public test data, in quotes.
-        is_number: whether targets are numbers, not classes.
+        classes: how many labels there are; 1 where a number is predicted, None where test data tells.
     """
-    classes = "classes = 1                     # a number is predicted\n" if is_number else _CLASSES
-    public = f"test = {test}\n" if test is not None else classes + _NO_TEST
+    is_number = classes == 1
+    meaning = "a number is predicted" if is_number else "labels are 0, 1, …; clients with others count as zero"
+    public = f"test = {test}\n" if test is not None else f"{f'classes = {classes}':32}# {meaning}\n{_NO_TEST}"
     named = f"dataset = {data}\nclient_column = {columns[0]}\ntarget_column = {columns[1]}\n"
     loss = 'loss = "torch.nn.functional:mse_loss"\n' if is_number else ""
     return (
@@ -132,9 +133,6 @@ def for_file(data: str, columns: tuple[str, str], test: str | None, *, is_number
     )
 
 
-_CLASSES = (
-    "classes = 2                     # how many there are: labels are 0, 1, …; clients with others count as zero\n"
-)
 _NO_TEST = '# test = "test.parquet"         # public test data with the same columns: without it, nothing is measured\n'
 
 

@@ -94,7 +94,9 @@ class Ledger:
             wanted = [(client, named[name]) for name, client in known.items()]
             others = list(other_budgets(connection, wanted, rule, change_delta=change_delta, place=self.place))
             if others and reason is None:
-                raise InputError(f"client {others[0].client.name!r} has a budget; another one needs a reason.")
+                raise InputError(
+                    f"client {others[0].client.name!r} has a budget; another one needs a reason (--reason)."
+                )
             strangers = {name: budget for name, budget in named.items() if name not in known}
             first = first_budgets(connection, strangers, rule, new=new, place=self.place)
             write_budgets(connection, [*others, *first], reason_of(reason or FIRST), author_of(author))

@@ -68,7 +68,7 @@ def save_plan(plan: Plan, path: Path | str, *, note: str | None = None) -> None:
 
 
 def load_plan(path: Path | str) -> Plan:
-    """Read a plan that `save_plan` wrote.
+    """Read a plan that `save_plan` wrote, or the one in the terms of a run on Flower.
 
     Raises:
         InputError: the file is missing, damaged or not a plan.
@@ -77,10 +77,21 @@ def load_plan(path: Path | str) -> Plan:
     try:
         text = Path(path).read_text(encoding="utf-8")
     except IsADirectoryError:
-        raise InputError(f"{path} is a folder; the plan of a run is its file plan.json.") from None
+        name = "terms.json" if (Path(path) / "terms.json").is_file() else "plan.json"
+        raise InputError(f"{path} is a folder; the plan of a run is its file {name}.") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
-    return parse_plan(text, str(path))
+    return parse_plan(_in_terms(text), str(path))
+
+
+def _in_terms(text: str) -> str:
+    """The plan in terms, which hold it as a text; anything else as it is."""
+    try:
+        content = json.loads(text)
+        is_terms = str(content["format"]).startswith("nestegg-terms/") and isinstance(content["plan"], str)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return text
+    return content["plan"] if is_terms else text
 
 
 def parse_plan(text: str, source: str) -> Plan:
@@ -88,7 +99,9 @@ def parse_plan(text: str, source: str) -> Plan:
     try:
         content = json.loads(text, parse_constant=_no_constants)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{source} is not a complete JSON file: {error}.") from None
+        raise InputError(
+            f"{source} is not a complete JSON file, as nestegg plan --out PLAN.json saves a plan: {error}."
+        ) from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise InputError(f"{source} is not a plan: its format must be {FORMAT!r}.")
     record = read(_PlanRecord, content, source)
