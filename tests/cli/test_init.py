@@ -93,8 +93,9 @@ def test_true_and_false_are_two_labels(run: Run) -> None:
     assert load_config("config.toml").federation.classes == 2
 
 
-def test_names_of_columns_are_quoted(run: Run, tmp_path: Path) -> None:
-    pq.write_table(pa.table({'the "user"': ["a"], "y\\n": [1], "x": [0.5]}), "odd é.parquet")
+def test_names_of_columns_are_quoted_and_labels_may_have_no_sign(run: Run, tmp_path: Path) -> None:
+    labels = pa.array([1], pa.uint8())
+    pq.write_table(pa.table({'the "user"': ["a"], "y\\n": labels, "x": [0.5]}), "odd é.parquet")
     assert (
         run("init", "--data", "odd é.parquet", "--client", 'the "user"', "--target", "y\\n", "--classes", 2).code == 0
     )
@@ -120,7 +121,8 @@ def test_names_of_columns_are_quoted(run: Run, tmp_path: Path) -> None:
         (["--client", "user"], "--client, --target, --test and --classes belong to --data."),
         ([*LABELLED, "label"], "give --test FILE.parquet, public data, or --classes N, how many labels there are"),
         ([*LABELLED, "label", "--classes", "2", "--test", "people.parquet"], "--classes = 2 must be left out"),
-        ([*LABELLED, "label", "--classes", "1"], "--classes = 1 must be a whole number, at least 2"),
+        ([*LABELLED, "label", "--classes", "1"], "--classes = 1 must be a whole number, from 2 to 1000000."),
+        ([*LABELLED, "label", "--classes", "100000000000"], "must be a whole number, from 2 to 1000000."),
         ([*LABELLED, "height", "--classes", "3"], "--classes = 3 must be 1, or left out: the column 'height' is of"),
         (["--data", "people.parquet", "--client", "label", "--target", "user"], "--target = 'user' is of type string"),
     ],

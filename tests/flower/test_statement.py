@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from nestegg import InputError, Ledger, VerificationError
+from nestegg import Budget, InputError, Ledger, SideStatistics, VerificationError
+from nestegg.audit.claims import Claims
+from nestegg.audit.subjects import subject_of
 from nestegg.flower import Enrolling, PlannedStrategy, Sharing
 from nestegg.flower.in_process import LocalGrid
+from nestegg.flower.steps import PreconditionUnmet
 from nestegg.mechanism.randomness import Randomness
 from nestegg.release import NOT_FOR_RELEASE
 from nestegg.report.statement_page import statement_page
 from nestegg.runs import resume_run
+from nestegg.runs.flower_folder import FlowerFolder, stated_folder
 from nestegg.runs.signing import check_statement
 from nestegg.runs.statement import digests, make_statement
 from nestegg.runs.statement_files import write_statement
@@ -72,7 +76,7 @@ def test_it_is_signed_and_checked(copy: Path, keys: Path, run: Run) -> None:
     assert check_statement(copy / "statement.json", keys / "signers", folder=copy).signer == "grace@example.org"
     done = run("statement", "--check", str(copy / "statement.json"), "--signers", str(keys / "signers"))
     assert done.code == 0
-    assert "is what was signed" in done.out
+    assert "is signed by grace@example.org, and the run in" in " ".join(done.out.split())
     terms = copy / "terms.json"
     terms.write_text(terms.read_text().replace('"colluders": 2', '"colluders": 1'))
     with pytest.raises(VerificationError, match=r"terms\.json is another file"):
@@ -83,26 +87,66 @@ def test_terms_that_were_changed_are_not_stated(copy: Path) -> None:
     """The ledger knows the plan and the checkpoint; whatever else was agreed on, the checkpoint knows."""
     terms = copy / "terms.json"
     terms.write_text(terms.read_text().replace('"colluders": 2', '"colluders": 3'))
-    with pytest.raises(InputError, match="checkpoint is of other terms"):
-        make_statement(copy)
+    for attempt in (make_statement, subject_of):
+        with pytest.raises(InputError, match="checkpoint is of other terms"):
+            attempt(copy)
 
 
-def test_where_the_ledger_lies_elsewhere_it_must_be_given(copy: Path) -> None:
+def test_the_folder_of_a_run_that_is_not_on_flower_is_neither_taken_nor_taken_over(copy: Path) -> None:
+    """By terms that lie in it, or by a strategy that is given it."""
+    ordinary = copy.parent / "ordinary"
+    ordinary.mkdir()
+    (ordinary / "config.toml").write_text("format = 2\n")
+    strategy = PlannedStrategy(small_plan(), ordinary)
+    with pytest.raises(PreconditionUnmet, match="is the folder of a run that is not on Flower"):
+        strategy.start(LocalGrid(client_app(copy.parent / "clients"), 6), model())
+    assert not (ordinary / "terms.json").exists()
+    shutil.copy(copy / "terms.json", ordinary)
+    assert not isinstance(stated_folder(ordinary), FlowerFolder)
+
+
+def test_where_the_ledger_lies_elsewhere_it_must_be_given(copy: Path, run: Run) -> None:
+    """What was lost and paid for again is known to the ledger alone: without it ε could be stated too small."""
+    own = make_statement(copy, ledger=copy / "private" / "ledger.db").ledger
+    assert own is not None
+    assert own["own"]
     place = copy.parent / "ours.db"
     (copy / "private" / "ledger.db").rename(place)
-    assert make_statement(copy).ledger is None
+    with pytest.raises(InputError, match="give the ledger that pays by --ledger"):
+        make_statement(copy)
     said = make_statement(copy, ledger=place).ledger
+    assert said is not None
+    assert not said["own"]
+    (copy.parent / "other").mkdir()
+    place.rename(copy.parent / "other" / "ledger.db")
+    assert run("statement", copy, "--ledger", copy.parent / "other").code == 0
+
+
+def test_a_ledger_in_its_folder_that_knows_another_run_is_not_its_own(copy: Path) -> None:
+    place = copy / "private" / "ledger.db"
+    with Ledger(place) as ledger:
+        names = ["ada", "bob", "eve", "dan", "fay", "gus"]
+        ledger.set_budgets(dict.fromkeys(names, Budget(20.0)), new=True)
+        books = ledger.begin("another", small_plan(1), names)
+        books.release(1, books.reserve(1), "result")
+    said = make_statement(copy).ledger
     assert said is not None
     assert not said["own"]
 
 
 def test_a_run_whose_noise_follows_from_a_seed_says_so(tmp_path: Path) -> None:
     grid = LocalGrid(client_app(tmp_path / "clients"), 6)
-    strategy = PlannedStrategy(small_plan(1), tmp_path / "run", randomness=Randomness(seed=1, reproducible=True))
-    strategy.start(grid, model())
+    sharing = Sharing("flat", colluders=1, side=SideStatistics(clip_share=0.1))
+    randomness = Randomness(seed=1, reproducible=True)
+    PlannedStrategy(small_plan(1), tmp_path / "run", sharing=sharing, randomness=randomness).start(grid, model())
     said = make_statement(tmp_path / "run")
     assert said.run["note"] == NOT_FOR_RELEASE
     assert "NOT FOR RELEASE" in statement_page(said)
+    subject = subject_of(tmp_path / "run")  # what is audited is what was agreed on
+    assert isinstance(subject.what, Claims)
+    mechanics = subject.what.mechanics
+    assert (mechanics.clipping, mechanics.colluders, mechanics.side) == ("flat", 1, sharing.side)
+    assert subject.stamp == {"note": NOT_FOR_RELEASE}
 
 
 def test_nothing_is_stated_of_terms_alone_or_of_terms_that_are_damaged(copy: Path) -> None:
@@ -139,7 +183,7 @@ def test_its_plan_is_checked_and_its_promise_attacked(copy: Path, run: Run) -> N
 
 
 def test_it_goes_on_where_it_trains_and_its_ledger_is_found_by_its_folder(made: Path, run: Run) -> None:
-    with pytest.raises(InputError, match="is not a run: it has neither"):
+    with pytest.raises(InputError, match="is a run on Flower: start its server again with this folder"):
         resume_run(made / "run")
     done = run("ledger", "show", "--ledger", str(made / "run"))
     assert done.code == 0

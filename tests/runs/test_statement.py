@@ -8,10 +8,11 @@ import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from nestegg import Budget, InputError, Ledger, VerificationError, load_plan
+from nestegg import Budget, Group, InputError, Ledger, VerificationError, load_plan, plan
 from nestegg.accounting import Charge, compose
 from nestegg.audit.folder import folder_findings
 from nestegg.configuration.config import load_config
@@ -20,9 +21,12 @@ from nestegg.planning.accounts import row_accountant
 from nestegg.report.statement import Statement, parse_statement
 from nestegg.report.statement_page import statement_page
 from nestegg.report.statement_pdf import statement_pdf
+from nestegg.report.statement_words import UNKNOWN
 from nestegg.runs import start_run
+from nestegg.runs.folder import RunFolder
 from nestegg.runs.signing import check_statement, sign_file
-from nestegg.runs.statement import make_statement, spent_so_far
+from nestegg.runs.statement import digests, make_statement, spent_so_far
+from nestegg.runs.statement_accounts import accounts_of
 from nestegg.runs.statement_files import write_statement
 from tests.conftest import Run
 from tests.runs.test_runs import config
@@ -181,6 +185,7 @@ def test_a_ledger_that_is_missing_is_said_and_one_that_disagrees_refused(place: 
     (alone / "config.toml").write_text(re.sub(r'url = ".*"', f'url = "sqlite:///{place}/gone.db"', text))
     found = make_statement(alone)
     assert found.ledger is None
+    assert UNKNOWN in found.warnings
     assert "No ledger could be read" in statement_page(found)
     with pytest.raises(InputError, match=r"gone\.db does not exist"):
         make_statement(alone, ledger=place / "gone.db")
@@ -191,6 +196,34 @@ def test_a_ledger_that_is_missing_is_said_and_one_that_disagrees_refused(place: 
     shutil.copy(place / "tuesday" / "checkpoint.safetensors", alone / "checkpoint.safetensors")
     with pytest.raises(InputError, match="and its ledger disagree"):
         make_statement(alone, ledger=place / "ledger.db")
+    with RunFolder(alone).locked(), pytest.raises(InputError, match="is at work, between two rounds"):
+        make_statement(alone, ledger=place / "ledger.db")
+
+
+def test_a_round_that_ends_meanwhile_is_noticed(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stated is read before the files' digests are taken, and judging takes seconds."""
+    later = digests(made / "monday") | {"checkpoint.safetensors": "of the next round"}
+    monkeypatch.setattr("nestegg.runs.statement.digests", lambda folder: later)
+    with pytest.raises(InputError, match="has released a round while its statement was made"):
+        make_statement(made / "monday")
+
+
+def test_a_checkpoint_of_something_else_is_one_sentence(place: Path) -> None:
+    RunFolder(place / "monday").save_checkpoint({}, {"round": 1})
+    with pytest.raises(InputError, match="does not say which rounds were before it"):
+        make_statement(place / "monday")
+
+
+def test_what_another_run_released_and_lost_was_released(tmp_path: Path) -> None:
+    small = plan([Group("all", 2, Budget(2.0))], 3)
+    with Ledger(tmp_path / "ledger.db") as ledger:
+        ledger.set_budgets({"ada": Budget(20.0), "bob": Budget(20.0)})
+        first, second = (ledger.begin(name, small, ["ada", "bob"]) for name in ("first", "second"))
+        first.release(1, first.reserve(1), "result")
+        first.reconcile([])  # its folder was restored from a copy
+        second.release(1, second.reserve(1), "another")
+        (other,) = accounts_of(ledger, "second", lies_here=False).other_runs
+    assert (other["run"], other["rounds"]) == ("first", 1)
 
 
 @pytest.mark.parametrize("method", ["fedavg", "optimal"])
@@ -256,13 +289,21 @@ def test_every_way_in_which_a_statement_may_not_hold(made: Path, monday: Stateme
     signed(monday, "mallory")
     with pytest.raises(VerificationError, match="of no key in"):
         check_statement(file, signers)
-    smaller = [{**monday.groups[0], "epsilon": 1.0}, *monday.groups[1:]]
-    signed(replace(monday, groups=smaller))
-    with pytest.raises(VerificationError, match="under 'groups' does not follow"):
-        check_statement(file, signers, folder=made / "monday")
-    signed(replace(monday, other_runs=[]))
-    with pytest.raises(VerificationError, match="under 'other_runs' does not follow"):
-        check_statement(file, signers, folder=made / "monday")
+    forged: dict[str, Any] = {
+        "groups": [{**monday.groups[0], "epsilon": 1.0}, *monday.groups[1:]],
+        "other_runs": [],
+        "audit": {"refuted": False, "attacks": 1_000_000},
+        "adaptivity": [],
+        "warnings": ["All is well."],
+        "trusted": ["Nobody has to be trusted."],
+        "not_covered": [],
+    }
+    for part, content in forged.items():
+        signed(replace(monday, **{part: content}))
+        with pytest.raises(VerificationError, match=f"under '{part}' does not follow"):
+            check_statement(file, signers, folder=made / "monday")
+    signed(replace(monday, trusted=["In other words."], versions={**monday.versions, "nestegg": "0.1"}))
+    assert "in the words of another version" in check_statement(file, signers, folder=made / "monday").remarks[0]
     assert monday.ledger is not None
     signed(replace(monday, ledger={**monday.ledger, "head": "0" * 64}))
     with pytest.raises(VerificationError, match="the log was cut or rewritten"):

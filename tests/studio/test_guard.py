@@ -121,7 +121,12 @@ def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["nowhere"], "must be a folder that exists"), ([".", "--port", "70000"], "--port = 70000")]
+    ("arguments", "said"),
+    [
+        (["nowhere"], "must be a folder that exists"),
+        ([".", "--port", "70000"], "--port = 70000"),
+        (["nowhere", "--ledger", "none.db"], "There is no ledger at none.db yet."),
+    ],
 )
 def test_a_wrong_start_is_a_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:
     command = [sys.executable, "-m", "nestegg", "studio", "--no-browser", *arguments]

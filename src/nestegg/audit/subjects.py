@@ -84,6 +84,7 @@ def _of_run(run: RunFolder, cluster: str | None) -> Subject:
 
 
 def _on_flower(run: FlowerFolder) -> Subject:
+    run.load_checkpoint()  # which must be of these terms
     terms = run.terms
     mechanics = Mechanics(
         clipping=terms.clipping,

@@ -114,6 +114,8 @@ def _for_file(
 
 def _classes(target: str, kind: str, test: Path | None, given: int | None) -> int | None:
     """How many labels there are; 1 of numbers that are to be predicted, None where test data tells."""
+    from nestegg.configuration.limits import MOST_CLASSES
+
     if test is not None and given is not None:
         raise InputError(f"--classes = {given} must be left out: the test data tells how many labels there are.")
     if kind.startswith(("float", "double", "half")):
@@ -126,7 +128,7 @@ def _classes(target: str, kind: str, test: Path | None, given: int | None) -> in
                 "give --test FILE.parquet, public data, or --classes N, how many labels there are: those of clients "
                 "are private, and are not looked at."
             )
-        return None if test is not None else whole("--classes", given or 0, 2)
+        return None if test is not None else whole("--classes", given or 0, 2, MOST_CLASSES)
     else:
         raise InputError(f"--target = {target!r} is of type {kind}; it must hold whole numbers from 0, or numbers.")
     if given not in (None, known):

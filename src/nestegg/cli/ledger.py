@@ -191,7 +191,7 @@ def export(
 @app.command()
 def migrate(place: Place = DEFAULT) -> None:
     """Bring the tables of an older nestegg up to date, after a backup; whatever writes does so, too."""
-    where = _where(place)
+    where = ledger_at(place)
     if isinstance(where, Path) and not where.exists():
         raise InputError(f"{where} does not exist; a ledger is given by its file or URL (--ledger).")
     _open(place).close()
@@ -242,10 +242,10 @@ def _open(place: str, read_only: bool = False) -> Ledger:
     needs("the ledger", "ledger")
     from nestegg.ledger import Ledger  # databases are slow to import; other commands do without them
 
-    return Ledger(_where(place), read_only=read_only)
+    return Ledger(ledger_at(place), read_only=read_only)
 
 
-def _where(place: str) -> str | Path:
+def ledger_at(place: str) -> str | Path:
     """The ledger that somebody means who names a URL, a file, or the folder of a run."""
     if "://" in place:
         return place

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from nestegg.cli.ledger import ledger_at
 from nestegg.cli.progress import hearing
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
@@ -30,12 +31,13 @@ def statement(
         Path | None, typer.Option(metavar="FILE", help="Allowed signers, as ssh-keygen -Y verify wants them.")
     ] = None,
     ledger: Annotated[
-        str | None, typer.Option(metavar="URL", help="The run's ledger, if it is not where the run says: URL or file.")
+        str | None,
+        typer.Option(metavar="URL", help="The run's ledger, if it is not where the run says: URL, file or folder."),
     ] = None,
 ) -> None:
     """Write who is promised what by a run, on a page that can be signed; or check one. Exit code 1 if it fails."""
     needs("nestegg statement", *RUNS)
-    where = Path(ledger) if ledger is not None and "://" not in ledger else ledger
+    where = None if ledger is None else ledger_at(ledger)
     if check is not None:
         if signers is None or any(one is not None for one in (out, html, pdf, sign)):
             raise InputError("--check STATEMENT needs --signers FILE, and takes RUN and --ledger besides.")

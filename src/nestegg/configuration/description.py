@@ -14,6 +14,7 @@ import tomli_w
 from nestegg.configuration.config import Config, changed, is_parquet, load_config, own_ledger, to_toml
 from nestegg.configuration.identity import config_digest
 from nestegg.configuration.participants import make_participants, pace_of_config
+from nestegg.configuration.terms_file import TERMS
 from nestegg.errors import InputError
 from nestegg.files import write_atomically
 from nestegg.planning import Budget, load_plan
@@ -95,7 +96,9 @@ def read_description(folder: Path) -> Description:
     if (folder / CONFIG).is_file():
         return of_config(load_config(folder / CONFIG))
     if not (folder / RUN).is_file():
-        raise InputError(f"{folder} is not a run: it has neither {CONFIG} nor {RUN}.")
+        if (folder / TERMS).is_file():
+            raise InputError(f"{folder} is a run on Flower: start its server again with this folder, and it goes on.")
+        raise InputError(f"{folder} is not a run: it has neither {CONFIG} nor {RUN}, nor {TERMS} as a run on Flower.")
 
     def kept() -> Members:
         rows = load_plan(folder / "plan.json").groups

@@ -20,6 +20,7 @@ CHOICES = {
     ("privacy", "clipping"): ("per-layer", "flat"),
     ("privacy", "clip_unit"): ("gradient", "update"),
 }
+MOST_CLASSES = 1_000_000  # a slip beyond, for which no machine has the memory
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10", "adult")
 FEATURES = ("oriented-gradients", "mirrored-gradients", "adult-hats")
 
@@ -96,7 +97,7 @@ def _check_own(federation: FederationTable) -> None:
     if federation.test is not None and not is_parquet(federation.test):
         raise InputError(f"federation.test = {federation.test!r} must be a Parquet file.")
     if federation.classes is not None:
-        whole("federation.classes", federation.classes, 1)
+        whole("federation.classes", federation.classes, 1, MOST_CLASSES)
         if not is_own(federation.dataset):
             raise InputError(f"federation.classes = {federation.classes} belongs to data of one's own.")
     if is_parquet(federation.dataset):

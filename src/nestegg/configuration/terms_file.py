@@ -65,5 +65,8 @@ def read_terms(folder: Path) -> tuple[TermsRecord, str]:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read: {error}.") from None
-    record = parse_terms(text)
-    return record, terms_digest(text, record.parsed_plan().digest)
+    try:
+        record = parse_terms(text)
+        return record, terms_digest(text, record.parsed_plan().digest)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None

@@ -24,6 +24,7 @@ from flwr.supercore import log
 from torch import Tensor
 
 from nestegg.configuration.config import own_ledger
+from nestegg.configuration.description import CONFIG, RUN
 from nestegg.configuration.terms_file import TERMS
 from nestegg.errors import InputError
 from nestegg.files import make_folder, write_atomically
@@ -205,6 +206,8 @@ def _agreed(folder: Path, offer: Callable[[str], Terms]) -> Terms:
     """The terms in a folder, which must be those on offer; new ones where there are none."""
     path = folder / TERMS
     if not path.exists():
+        if any((folder / name).is_file() for name in (CONFIG, RUN)):
+            raise InputError(f"{folder} is the folder of a run that is not on Flower. Give another folder.")
         terms = offer(new_run_name(folder))
         write_atomically(path, terms.text + "\n")
         return terms

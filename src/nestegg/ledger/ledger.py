@@ -95,7 +95,7 @@ class Ledger:
             others = list(other_budgets(connection, wanted, rule, change_delta=change_delta, place=self.place))
             if others and reason is None:
                 raise InputError(
-                    f"client {others[0].client.name!r} has a budget; another one needs a reason (--reason)."
+                    f"client {others[0].client.name!r} has a budget; another one needs a reason: --reason, or reason=."
                 )
             strangers = {name: budget for name, budget in named.items() if name not in known}
             first = first_budgets(connection, strangers, rule, new=new, place=self.place)

@@ -11,6 +11,10 @@ ADJACENCY = (
     "enrolled and contributes zero"
 )
 NO_NOISE = "This run adds no noise: nothing is promised to anybody."
+UNKNOWN = (
+    "No ledger could be read: rounds that were lost and paid for again are not counted, and nothing but its own folder "
+    "says how far the run has come."
+)
 NOT_COVERED = (
     "Exchanging a client's data for other data: that is two steps, so its ε is about twice as large.",
     "Several clients that belong to one person: each has a budget of its own.",
@@ -35,8 +39,8 @@ _DEPLOYED = (
     "The server and its operator are trusted: to draw by chance, to add the shares of noise of all who sent nothing, "
     "to release nothing else, and to show nobody what single clients sent: that bears only their own share of the "
     "noise.",
-    "Clients are trusted to clip, and to add their share of the noise. Each checks what it is asked for, and pays for "
-    "it on a ledger of its own.",
+    "Clients are trusted to clip, and to add their share of the noise. One that runs nestegg's mod checks what it is "
+    "asked for, and pays for it on a ledger of its own; whether it does is not known here.",
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from pathlib import Path
 
-from nestegg.configuration.description import Description, Members
+from nestegg.configuration.description import CONFIG, RUN, Description, Members
 from nestegg.configuration.terms_file import TERMS, TermsRecord, read_terms
 from nestegg.errors import InputError
 from nestegg.planning import Plan
@@ -66,4 +66,5 @@ def stated_folder(path: Path) -> RunFolder:
     >>> stated_folder(Path("runs/monday")).path.name
     'monday'
     """
-    return FlowerFolder(path) if (path / TERMS).is_file() else RunFolder(path)
+    is_described = any((path / name).is_file() for name in (CONFIG, RUN))
+    return FlowerFolder(path) if (path / TERMS).is_file() and not is_described else RunFolder(path)

@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from nestegg.errors import InputError
 from nestegg.planning import Plan
 from nestegg.runs.folder import StateFolder
 from nestegg.runs.payment import Payment
@@ -35,7 +36,12 @@ class Life:
     def __init__(self, folder: StateFolder) -> None:
         self.folder = folder
         self.saved = folder.load_checkpoint()
-        self.results: list[str] = [] if self.saved is None else [*self.saved.facts["results"], self.saved.digest]
+        self.results: list[str] = []
+        if self.saved is not None:
+            before = self.saved.facts.get("results")
+            if not isinstance(before, list):
+                raise InputError(f"{folder.path}: its checkpoint does not say which rounds were before it.")
+            self.results = [*before, self.saved.digest]
 
     @property
     def done(self) -> int:

@@ -22,8 +22,9 @@ from nestegg.runs.statement import digests, make_statement
 NAMESPACE = "nestegg-statement"
 # Judges may differ in their last digits from version to version; nothing that a reader would notice is forgiven.
 _SAME = 1e-3
-_FIXED = ("run", "promise", "groups", "plan")  # parts that follow from the run alone
-_GROWING = ("ledger", "other_runs", "changes", "withdrawals")  # parts that follow from where the ledger ended
+_FIXED = ("run", "promise", "groups", "plan", "audit")  # parts that follow from the run alone
+_GROWING = ("ledger", "other_runs", "changes", "withdrawals", "adaptivity")  # … from where the ledger ended
+_WORDS = ("warnings", "trusted", "not_covered")  # … from the run, as this version puts it
 
 
 class Checked(NamedTuple):
@@ -112,7 +113,13 @@ def check_statement(
             said.append(f"The ledger has grown by {entries} since; what was signed is still part of it.")
     now = make_statement(folder, ledger=ledger)
     same_ledger = now.ledger is not None and statement.ledger is not None and not said
-    for part in (*_FIXED, *(_GROWING if same_ledger else ())):
+    same_words = statement.versions.get("nestegg") == now.versions["nestegg"]
+    if not same_words:
+        said.append(
+            "Its warnings, who is trusted and what is not covered are in the words of another version, and were not "
+            "compared."
+        )
+    for part in (*_FIXED, *(_GROWING if same_ledger else ()), *(_WORDS if same_words else ())):
         if not _agree(getattr(statement, part), getattr(now, part)):
             raise VerificationError(f"{file}: what it says under {part!r} does not follow from the run in {folder}.")
     return Checked(signer, said)

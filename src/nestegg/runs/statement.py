@@ -16,7 +16,9 @@ import torch
 
 import nestegg
 from nestegg.accounting import Charge, merged
+from nestegg.configuration.config import own_ledger
 from nestegg.configuration.description import CONFIG, RUN, Description
+from nestegg.configuration.finished import CHECKPOINT
 from nestegg.configuration.terms_file import TERMS
 from nestegg.errors import InputError
 from nestegg.ledger import Ledger
@@ -26,14 +28,15 @@ from nestegg.planning.judge import epsilons
 from nestegg.planning.plan import finite_or_none
 from nestegg.report.audit_page import kept_audit
 from nestegg.report.statement import Statement
-from nestegg.report.statement_words import ADJACENCY, NO_NOISE, NOT_COVERED, UNIT, trusted
+from nestegg.report.statement_words import ADJACENCY, NO_NOISE, NOT_COVERED, UNIT, UNKNOWN, trusted
 from nestegg.runs.flower_folder import stated_folder
+from nestegg.runs.folder import RunFolder
 from nestegg.runs.life import Life
 from nestegg.runs.statement_accounts import Accounts, accounts_of
 from nestegg.runs.telling import say
 
 # What a run has come to; a change of any of them is a change of the run. Pages are drawn from them.
-FILES = (CONFIG, RUN, TERMS, "plan.json", "rounds.jsonl", "checkpoint.safetensors", "model.safetensors",
+FILES = (CONFIG, RUN, TERMS, "plan.json", "rounds.jsonl", CHECKPOINT, "model.safetensors",
          "summary.json", "audit.json")  # fmt: skip
 
 
@@ -45,7 +48,8 @@ def make_statement(folder: Path | str, *, ledger: str | Path | None = None) -> S
         ledger: URL or file of its ledger; by default the one that it names, or its own. It is only read.
 
     Raises:
-        InputError: there is no run, it has released nothing yet, or its ledger and its folder disagree.
+        InputError: there is no run, it has released nothing yet or a round meanwhile, its ledger and its folder
+            disagree, or it is a run on Flower and its ledger cannot be read.
         VerificationError: the plan or the ledger does not hold, so that there is nothing to sign.
 
     >>> make_statement("runs/monday").groups[0]["in_words"]  # doctest: +SKIP
@@ -56,17 +60,20 @@ def make_statement(folder: Path | str, *, ledger: str | Path | None = None) -> S
     if not life.done:
         raise InputError(f"{folder} has released no round yet: there is nothing to state.")
     with _ledger(about, run.path, plan, ledger) as opened:
-        own = about.ledger is None and ledger is None
-        accounts = Accounts() if opened is None else accounts_of(opened, about.run, own=own)
+        lies_here = opened is not None and Path(opened.place).resolve() == own_ledger(run.path).resolve()
+        accounts = Accounts() if opened is None else accounts_of(opened, about.run, lies_here=lies_here)
     if accounts.ledger is not None:
-        _check_agreement(accounts, life, plan, run.path)
+        _check_agreement(accounts, life, plan, run)
+    files = digests(run.path)
+    if files[CHECKPOINT] != life.results[-1]:
+        raise InputError(f"{folder} has released a round while its statement was made: make it again.")
     first = run.plan_of(accounts.earlier_plans[0]) if accounts.earlier_plans else plan
     now, audit = spent_so_far(plan, life.done, accounts.paid, first), _audit(run.path, plan)
     private = plan.is_private
     return Statement(
         day=datetime.now(UTC).date().isoformat(),
         run=_run(about, plan, life.done, accounts),
-        warnings=_warnings(plan, now, life.done, audit),
+        warnings=[*_unknown(plan, accounts), *_warnings(plan, now, life.done, audit)],
         promise={"delta": plan.delta, "accountant": LABELS[plan.accountant], "unit": UNIT, "adjacency": ADJACENCY},
         groups=[_group(exposure) for exposure in exposures(now, about.colluders)],
         plan={"digest": plan.digest, "earlier": accounts.earlier_plans, "verdicts": _verdicts(plan)},
@@ -79,7 +86,7 @@ def make_statement(folder: Path | str, *, ledger: str | Path | None = None) -> S
         changes=accounts.changes,
         withdrawals=accounts.withdrawals,
         versions={"nestegg": nestegg.__version__, "torch": torch.__version__, "python": platform.python_version()},
-        files=digests(run.path),
+        files=files,
     )
 
 
@@ -139,6 +146,11 @@ def _ledger(about: Description, folder: Path, plan: Plan, given: str | Path | No
     except InputError as error:
         if given is not None:
             raise
+        if about.is_deployed:
+            raise InputError(
+                f"{folder}: give the ledger that pays by --ledger, which the terms of a run on Flower do not name; its "
+                f"folder has none to be read: {error}"
+            ) from None
         say([f"The statement says that no ledger could be read: {error}"])
         opened = None
     try:
@@ -148,14 +160,17 @@ def _ledger(about: Description, folder: Path, plan: Plan, given: str | Path | No
             opened.close()
 
 
-def _check_agreement(accounts: Accounts, life: Life, plan: Plan, folder: Path) -> None:
+def _check_agreement(accounts: Accounts, life: Life, plan: Plan, run: RunFolder) -> None:
     """Refuse a folder that is not what its ledger says was released."""
-    if (accounts.done, accounts.result, accounts.plan) != (life.done, life.results[-1], plan.digest):
-        raise InputError(
-            f"{folder} and its ledger disagree: the folder holds {life.done} rounds by the plan {plan.digest[:16]}, "
-            f"the ledger says {accounts.done} by {accounts.plan[:16]}. Resuming the run brings them into agreement, "
-            "unless the folder is an older copy."
-        )
+    if (accounts.done, accounts.result, accounts.plan) == (life.done, life.results[-1], plan.digest):
+        return
+    if run.is_in_use():
+        raise InputError(f"{run.path} is at work, between two rounds: make its statement again.")
+    raise InputError(
+        f"{run.path} and its ledger disagree: the folder holds {life.done} rounds by the plan {plan.digest[:16]}, "
+        f"the ledger says {accounts.done} by {accounts.plan[:16]}. Resuming the run brings them into agreement, "
+        "unless the folder is an older copy."
+    )
 
 
 def _verdicts(plan: Plan) -> list[dict[str, Any]]:
@@ -193,6 +208,10 @@ def _group(exposure: Exposure) -> dict[str, Any]:
         "epsilon_sampled": finite_or_none(exposure.sampled),
         "epsilon_colluding": {str(k): finite_or_none(epsilon) for k, epsilon in exposure.colluding.items()},
     }
+
+
+def _unknown(plan: Plan, accounts: Accounts) -> list[str]:
+    return [UNKNOWN] if plan.is_private and accounts.ledger is None else []
 
 
 def _warnings(plan: Plan, now: Plan, done: int, audit: dict[str, Any] | None) -> list[str]:

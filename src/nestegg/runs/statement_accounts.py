@@ -40,13 +40,13 @@ class Accounts:
     withdrawals: list[dict[str, Any]] = field(default_factory=list)
 
 
-def accounts_of(ledger: Ledger, run: str, *, own: bool) -> Accounts:
+def accounts_of(ledger: Ledger, run: str, *, lies_here: bool) -> Accounts:
     """Verify a ledger, and gather what it says of a run's members.
 
     Args:
         ledger: opened to read.
         run: its name.
-        own: whether it is the run's own ledger, which knows of no other run.
+        lies_here: whether it lies in the run's folder: it is the run's own if it knows of no other run.
 
     Raises:
         InputError: it does not know the run.
@@ -66,7 +66,7 @@ def accounts_of(ledger: Ledger, run: str, *, own: bool) -> Accounts:
         paid=_paid(members, run),
         adaptivity=[*rules, *books.conditions()],
         ledger={
-            "own": own,
+            "own": lies_here and len(ledger.history().runs) == 1,
             "head": position.hash,
             "entries": position.entry,
             "accounts": [{"group": name, **_standing(run, account)} for name, account in tightest.items()],
@@ -122,7 +122,7 @@ def _other_runs(ledger: Ledger, members: Sequence[Account], run: str) -> list[di
             "began": states[name].at[:10],
             "plan": states[name].plan,
             "shared_clients": shared[name],
-            "rounds": states[name].done,
+            "rounds": states[name].done + len(states[name].lost),  # what is lost was released
             "epsilon": epsilon,
             "epsilon_pld": finite_or_none(Account("", 1, account.budget, (part,), account.rule).epsilon_pld),
             "for_release": states[name].note is None,
