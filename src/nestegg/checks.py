@@ -15,6 +15,7 @@ Choice = TypeVar("Choice", bound=str)
 
 # Rounds and clients beyond these are mistakes, and would take all memory.
 MAX_ROUNDS, MAX_CLIENTS = 10**6, 2**53
+_SHOWN = 16  # choices in an error
 
 
 def positive(field: str, value: float) -> float:
@@ -54,7 +55,9 @@ def one_of(field: str, value: str, allowed: Iterable[Choice]) -> Choice:
     for choice in choices:
         if value == choice:
             return choice
-    raise InputError(f"{field} = {value!r} must be one of {', '.join(choices)}.{suggestion(value, choices)}")
+    more = f", … ({len(choices)} in all)" if len(choices) > _SHOWN else ""
+    listed = ", ".join(choices[:_SHOWN])
+    raise InputError(f"{field} = {value!r} must be one of {listed}{more}.{suggestion(value, choices)}")
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:

@@ -32,6 +32,8 @@ def read(model: type[Model], content: Any, source: str) -> Model:
 
 def read_toml(model: type[Model], path: Path) -> Model:
     """A TOML file as a typed value, or one sentence about why it is none."""
+    if path.is_dir():
+        raise InputError(f"{path} is a folder; give the file in it.")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:

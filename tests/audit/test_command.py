@@ -87,6 +87,12 @@ def test_a_runs_audit_is_kept_with_it_and_in_its_report(run: Run, folder: Path) 
     assert "not refuted" in report
     run("audit", "monday", "--seconds", "1")
     assert (folder / "monday" / "report.html").read_text().count('<section id="audit">') == 1
+    (folder / "monday" / "statement.json.sig").touch()
+    before = (folder / "monday" / "audit.json").read_bytes()
+    refused = run("audit", "monday", "--seconds", "1")
+    assert (refused.code, "has a signed statement, which names its audit" in refused.err) == (2, True)
+    assert run("audit", "monday", "--seconds", "1", "--out", "another").code == 0
+    assert (folder / "monday" / "audit.json").read_bytes() == before
     (folder / "monday" / "report.html").unlink()
     assert run("run", "--resume", "monday").code == 0  # the report is written anew, with the audit
     assert "not refuted" in (folder / "monday" / "report.html").read_text()

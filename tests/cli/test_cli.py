@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nestegg import load_plan
+from nestegg import InputError, load_plan
+from nestegg.checks import one_of
 from tests.conftest import EXAMPLE, Run
 
 
@@ -184,6 +185,19 @@ def test_bad_input_is_one_sentence_and_exit_code_2(name: str, run: Run, tmp_path
     assert not target.exists()
 
 
+def test_a_model_that_is_none_of_ours_is_refused_by_a_plan_too(run: Run, tmp_path: Path) -> None:
+    result = run("plan", config(tmp_path, ('name = "cnn"', 'name = "sofmax"')))
+    assert (result.code, result.out) == (2, "")
+    assert "model.name = 'sofmax' must be one of linear, softmax" in result.err
+    assert "Did you mean 'softmax'?" in result.err
+
+
+def test_a_long_list_of_choices_is_cut() -> None:
+    columns = [f"pixel-{number}" for number in range(60)]
+    with pytest.raises(InputError, match=r"of pixel-0, .*pixel-15, … \(60 in all\)\. Did you mean 'pixel-59'\?"):
+        one_of("--client", "pixl-59", columns)
+
+
 def test_no_groups_and_a_missing_file(run: Run, tmp_path: Path) -> None:
     empty = tmp_path / "config.toml"
     empty.write_text("[privacy]\ndelta = 1e-5\n")
@@ -191,7 +205,7 @@ def test_no_groups_and_a_missing_file(run: Run, tmp_path: Path) -> None:
     empty.write_text("")
     assert "privacy is missing" in run("plan", empty).err
     assert "cannot be read: No such file" in run("plan", tmp_path / "none.toml").err
-    assert "cannot be read: Is a directory" in run("plan", tmp_path).err
+    assert "is a folder; give the file in it" in run("plan", tmp_path).err
     assert "cannot be read" in run("verify", tmp_path / "none.json").err
 
 
@@ -309,6 +323,7 @@ def test_words_of_a_configuration_are_those_of_training() -> None:
     from nestegg.data import datasets, features
     from nestegg.data.partition import PARTITIONS
     from nestegg.mechanism import CLIPPINGS
+    from nestegg.models import networks
     from nestegg.training.local import SCHEDULES
     from nestegg.training.mechanics import CLIP_UNITS
     from nestegg.training.performance import ENGINES, PRECISIONS
@@ -317,6 +332,7 @@ def test_words_of_a_configuration_are_those_of_training() -> None:
     assert tuple(map(tuple, limits.CHOICES.values())) == tuple(map(tuple, known))
     assert tuple(features.FEATURES) == limits.FEATURES
     assert set(datasets.DATASETS) == set(limits.DATASETS)
+    assert tuple(networks.MODELS) == limits.MODELS
 
 
 def test_planning_imports_no_torch_no_charts_and_no_database() -> None:

@@ -152,7 +152,10 @@ def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
         (("budgets", "import", "bad.csv"), "bad.csv line 3: epsilon = 'much' must be a finite number above 0"),
         (("budgets", "import", "delta.csv"), "delta.csv line 2: delta = 7.0 must lie strictly between 0 and 1"),
         (("export", "charges.xlsx"), "charges.xlsx must end in .csv or .jsonl"),
-        (("replan", "nothing"), "knows no run 'nothing'"),
+        (("replan", "nothing"), "ledger.db does not exist"),
+        (("withdraw", "a", "--reason", "by letter"), "ledger.db does not exist"),
+        (("budgets", "import", "good.csv", "--account", "gausian"), "--account = 'gausian' must be one of fixed"),
+        (("budgets", "set", " a", "--epsilon", "1"), "must be a name without spaces around it"),
         (("verify", "--ledger", "text.db"), "file is not a database"),
         (("show", "--ledger", "folder"), "folder"),
         (("show", "--ledger", "postgresql://a:b@c/d"), "must not hold a password"),
@@ -161,6 +164,7 @@ def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
 def test_mistakes_are_one_sentence(arguments: tuple[str, ...], message: str, run: Run, tmp_path: Path) -> None:
     Path("bad.csv").write_text("client,epsilon\na,1\nb,much\n")
     Path("delta.csv").write_text("client,epsilon,delta\na,1,7\n")
+    Path("good.csv").write_text("client,epsilon\na,1\n")
     Path("text.db").write_text("This is no database, but it is long enough to be looked at as if it were one.\n" * 9)
     Path("folder").mkdir()
     before = {path.name for path in tmp_path.iterdir()}
@@ -168,7 +172,14 @@ def test_mistakes_are_one_sentence(arguments: tuple[str, ...], message: str, run
     assert (result.code, result.out) == (2, "")
     assert message in result.err.replace("\n", " ")
     assert "Traceback" not in result.err
-    assert {path.name for path in tmp_path.iterdir()} - before <= {"ledger.db", ".lock"}
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_who_names_no_rule_hears_of_the_one_that_may_charge_less(run: Run) -> None:
+    Path("good.csv").write_text("client,epsilon\na,1\n")
+    assert "--account gaussian would charge less" in run("ledger", "budgets", "import", "good.csv").out
+    asked = run("ledger", "budgets", "import", "good.csv", "--account", "renyi", "--ledger", "other.db")
+    assert asked.out == "A client has its budget. Accounts are kept by the rule renyi.\n"
 
 
 def test_a_bad_line_imports_nobody(run: Run) -> None:

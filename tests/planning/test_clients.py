@@ -79,7 +79,13 @@ def test_json_lines(tmp_path: Path) -> None:
         ("client,epsilon\n", "holds no clients"),
         (
             "client,epslion\na,1\n",
-            "is not a known column; known are client, epsilon, saving_rate, transition. Did you mean 'epsilon'",
+            "the column 'epsilon' is missing, and 'epslion' is not a known column; known are client, epsilon, "
+            "saving_rate, transition. Did you mean 'epsilon'",
+        ),
+        (
+            "person,epsilon\na,1\n",
+            "the column 'client' is missing, and 'person' is not a known column; known are client, epsilon, "
+            "saving_rate, transition.",
         ),
         ("client,epsilon\na,1\nb,-2\n", "line 3: epsilon = '-2' must be a finite number above 0"),
         ("client,epsilon\na,1\nb,nan\n", "line 3: epsilon = 'nan'"),

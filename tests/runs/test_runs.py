@@ -213,6 +213,13 @@ def test_folders_that_do_not_fit(run: Run, tmp_path: Path) -> None:
     run("run", config(tmp_path), "--out", folder)
     assert "exists" in run("run", config(tmp_path), "--out", folder).err
     assert "is not a run" in run("run", "--resume", tmp_path / "nothing").err
+    (tmp_path / "study" / "monday").mkdir(parents=True)
+    file = tmp_path / "study" / "config.toml"
+    file.write_text(config(tmp_path).read_text())
+    assert "is not a run: it has no plan.json." in run("run", "--resume", tmp_path / "study").err
+    (tmp_path / "study" / "monday" / "plan.json").touch()
+    assert "study/monday'?" in run("run", "--resume", tmp_path / "study").err
+    assert "is a file; give the folder of a run." in run("run", "--resume", file).err
     assert "either CONFIG.toml or --resume" in run("run").err
     other = tmp_path / "other"
     run("run", config(tmp_path, "idp-fedavg"), "--out", other)

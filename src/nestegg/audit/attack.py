@@ -48,7 +48,9 @@ class Attack:
         for group in self.groups:
             own_trials, name = int((trials.group == group).sum()), self.claims.plan.groups[group].group.name
             if own_trials < FEWEST:
-                self.missing.append(f"{arm}: group {name!r} by statistics, for {own_trials} trials are too few")
+                self.missing.append(
+                    f"{arm}: group {name!r} by statistics, for {own_trials} trials are too few: give more seconds"
+                )
                 continue
             self.add(statistics.of_group(arm, self.claims, trials, group))
             found, evidence = tradeoff.attack(arm, self.claims, trials, group)

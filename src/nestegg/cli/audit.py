@@ -45,6 +45,7 @@ def audit(
     from nestegg.audit import Clock, write_audit  # torch is slow to import; other commands do without it
     from nestegg.audit import audit as attacked
     from nestegg.audit.subjects import subject_of
+    from nestegg.runs.signing import signature_of
 
     if thorough and seconds is not None:
         raise InputError(f"--thorough takes {_THOROUGH:g} seconds: --seconds {seconds:g} must be left out beside it.")
@@ -53,10 +54,12 @@ def audit(
     if out is not None and out.exists() and not out.is_dir():  # said now, not after a minute
         raise InputError(f"--out {out} must be a folder; it is a file.")
     known = subject_of(subject, cluster)
+    folder = out or known.folder or Path(f"{known.name}-audit")
+    if signature_of(folder / "statement.json").is_file():
+        raise InputError(f"{folder} has a signed statement, which names its audit: give --out DIR for another audit.")
     clock = Clock(clock.seconds)  # loading data takes no time from the attacks
     with _stoppable(clock), _progress(as_json) as tell:
         found = attacked(known.what, groups=groups or (), clock=clock, folder=known.run, tell=tell)
-    folder = out or known.folder or Path(f"{known.name}-audit")
     content = found.to_dict() | dict(known.stamp if folder == known.folder else {})
     if known.without:
         content["not_attacked"].append(f"the run's own model: {known.without}")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
+from nestegg.checks import one_of
 from nestegg.cli.progress import hearing
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
@@ -18,6 +20,7 @@ from nestegg.files import write_atomically
 if TYPE_CHECKING:
     from nestegg.configuration.description import Description
     from nestegg.ledger import Ledger
+    from nestegg.planning import Budget
 
 app = typer.Typer(name="ledger", help="What every client has spent, over all runs.", no_args_is_help=True)
 budgets = typer.Typer(name="budgets", help="Lifetime budgets of clients.", no_args_is_help=True)
@@ -96,7 +99,7 @@ def set_budget(
     from nestegg.planning import Budget
 
     given = {client: Budget(epsilon, delta)}
-    with _open(place) as ledger:
+    with _open_for(given, account, place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
         rule = ledger.account(client).rule
     _say(f"{client} may spend ε = {epsilon:g} at δ = {delta:g}; {rule.sentence}.")
@@ -117,10 +120,13 @@ def import_budgets(
     from nestegg.planning.clients import read_budgets
 
     given = read_budgets(file, delta)
-    with _open(place) as ledger:
+    with _open_for(given, account, place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
         kept = dict.fromkeys(one.rule.name for one in ledger.accounts())
-    _say(f"{len(given)} clients have their budgets. Accounts are kept by the rule {' or '.join(kept)}.")
+    is_usual = account is None and "renyi" in kept
+    hint = " Where everybody is in every round, --account gaussian would charge less." if is_usual else ""
+    count = "A client has its budget" if len(given) == 1 else f"{len(given)} clients have their budgets"
+    _say(f"{count}. Accounts are kept by the rule {' or '.join(kept)}.{hint}")
 
 
 @app.command()
@@ -191,9 +197,6 @@ def export(
 @app.command()
 def migrate(place: Place = DEFAULT) -> None:
     """Bring the tables of an older nestegg up to date, after a backup; whatever writes does so, too."""
-    where = ledger_at(place)
-    if isinstance(where, Path) and not where.exists():
-        raise InputError(f"{where} does not exist; a ledger is given by its file or URL (--ledger).")
     _open(place).close()
     _say("The ledger is up to date.")
 
@@ -239,10 +242,28 @@ def backup(
 
 
 def _open(place: str, read_only: bool = False) -> Ledger:
+    """A ledger that is there."""
     needs("the ledger", "ledger")
     from nestegg.ledger import Ledger  # databases are slow to import; other commands do without them
 
-    return Ledger(ledger_at(place), read_only=read_only)
+    where = ledger_at(place)
+    if isinstance(where, Path) and not where.exists():
+        raise InputError(f"{where} does not exist; a ledger is given by its file or URL (--ledger).")
+    return Ledger(where, read_only=read_only)
+
+
+def _open_for(given: Mapping[str, Budget], account: str | None, place: str) -> Ledger:
+    """A ledger that gets budgets, and is made for them once nothing is wrong with them."""
+    needs("the ledger", "ledger")
+    from nestegg.ledger import Ledger
+    from nestegg.ledger.holders import checked_name
+    from nestegg.ledger.rules import RULES
+
+    if account is not None:
+        one_of("--account", account, RULES)
+    for name in given:
+        checked_name(name)
+    return Ledger(ledger_at(place))
 
 
 def ledger_at(place: str) -> str | Path:

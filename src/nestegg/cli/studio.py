@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from nestegg.cli.ledger import ledger_at
 from nestegg.extras import RUNS, needs
 
 
@@ -15,7 +16,9 @@ def studio(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Below which runs are looked for.")] = Path(),
     ledger: Annotated[
         str | None,
-        typer.Option(envvar="NESTEGG_LEDGER", metavar="URL", help="A ledger to show, by URL or file."),
+        typer.Option(
+            envvar="NESTEGG_LEDGER", metavar="URL", help="A ledger to show: a URL, a file, or a run's folder."
+        ),
     ] = None,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 is a free one.")] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
@@ -24,9 +27,10 @@ def studio(
     needs("nestegg studio", *RUNS, "studio")
     from nestegg.studio.serve import serve
 
-    if ledger is not None and "://" not in ledger and not Path(ledger).is_file():
-        Console(stderr=True, soft_wrap=True).print(f"There is no ledger at {ledger} yet.", markup=False)
-    serve(folder, ledger=ledger, port=port, browser=browser, say=_say)
+    where = None if ledger is None else str(ledger_at(ledger))
+    if where is not None and "://" not in where and not Path(where).is_file():
+        Console(stderr=True, soft_wrap=True).print(f"There is no ledger at {where} yet.", markup=False)
+    serve(folder, ledger=where, port=port, browser=browser, say=_say)
 
 
 def _say(link: str) -> None:

@@ -22,6 +22,17 @@ CHOICES = {
 }
 MOST_CLASSES = 1_000_000  # a slip beyond, for which no machine has the memory
 DATASETS = ("digits", "mnist", "fashion-mnist", "cifar10", "adult")
+MODELS = (
+    "linear",
+    "softmax",
+    "mlp",
+    "cnn",
+    "tanh-cnn",
+    "tanh-cnn-groupnorm",
+    "tanh-cnn-standardised",
+    "tanh-cnn-head",
+    "resnet20",
+)
 FEATURES = ("oriented-gradients", "mirrored-gradients", "adult-hats")
 
 
@@ -68,6 +79,8 @@ def check_config(config: Config) -> None:
                 f"federation.held_out = {config.federation.held_out!r} measures on clients' own data: it is for "
                 "simulations, with training.reproducible = true and data that is divided among clients."
             )
+    if config.model.name is not None and not is_named(config.model.name):
+        one_of("model.name", config.model.name, MODELS)
     if config.model.features is not None and not is_named(config.model.features):
         one_of("model.features", config.model.features, FEATURES)
     if config.federation.validation is not None:

@@ -22,7 +22,7 @@ from nestegg.files import make_folder, write_atomically
 from nestegg.flower.terms import Order, Terms, own_plan
 from nestegg.ledger import Account, Ledger, Part, RunBooks
 from nestegg.ledger.rules import new_rule, rule_for_plan
-from nestegg.planning import Budget, Plan
+from nestegg.planning import Budget, Plan, epsilon_beyond
 from nestegg.schema import Section, read_toml
 
 OWN_NAME = "own"  # a client's name in its own ledger
@@ -181,8 +181,8 @@ class Guard:
         after = replace(account, parts=parts)
         if after.is_over:
             raise BudgetError(
-                f"run {run!r} would make it epsilon = {after.epsilon:.4g} of {account.budget.epsilon:g}, with every "
-                "other run paid to its end."
+                f"run {run!r} would make it epsilon = {epsilon_beyond(after.epsilon, account.budget.epsilon)} of "
+                f"{account.budget.epsilon:g}, with every other run paid to its end."
             )
 
     def _standing(self, ledger: Ledger, plan: Plan) -> Account:

@@ -20,7 +20,7 @@ from nestegg.accounting import (
 )
 from nestegg.ledger.accounts import is_over
 from nestegg.ledger.holders import Peers
-from nestegg.planning import GroupPlan, Plan
+from nestegg.planning import GroupPlan, Plan, epsilon_beyond
 from nestegg.planning.accounts import ACCOUNTANTS
 
 
@@ -82,7 +82,7 @@ class Page:
         return (
             f"client {peers.example!r} of group {row.group.name!r}{more} would go over budget: epsilon = "
             f"{self.epsilons()[who]:.4g} of {peers.budget.epsilon:g} is spent, and {what} would make it "
-            f"{self.after(plan, first, last)[who]:.4g}. {fits} Nothing was charged."
+            f"{epsilon_beyond(self.after(plan, first, last)[who], peers.budget.epsilon)}. {fits} Nothing was charged."
         )
 
     def _fitting_rounds(self, who: int, row: GroupPlan, first: int, last: int) -> int:

@@ -3,7 +3,7 @@
 from nestegg.planning.accounts import ACCOUNTANTS, LABELS
 from nestegg.planning.budget import Budget, Group, at_smallest_budget, split_clients
 from nestegg.planning.consistency import check_plan
-from nestegg.planning.exposure import Exposure, epsilon_text, exposures
+from nestegg.planning.exposure import Exposure, epsilon_beyond, epsilon_text, exposures
 from nestegg.planning.judge import Verdict, check_promises, epsilon_by_pld, judged, verify
 from nestegg.planning.levels import grouped
 from nestegg.planning.methods import plan
@@ -41,6 +41,7 @@ __all__ = [
     "at_smallest_budget",
     "check_plan",
     "check_promises",
+    "epsilon_beyond",
     "epsilon_by_pld",
     "epsilon_text",
     "exposures",

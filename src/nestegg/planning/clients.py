@@ -138,16 +138,16 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _check_columns(where: str, names: list[str], known: Sequence[str]) -> None:
+    missing = [name for name in ("client", "epsilon") if name not in names]
     for name in names:
         if names.count(name) > 1:
             raise InputError(f"{where}: the column {name!r} is there {names.count(name)} times.")
         if name not in known:
-            raise InputError(
-                f"{where}: {name!r} is not a known column; known are {', '.join(known)}.{suggestion(name, known)}"
-            )
-    for name in ("client", "epsilon"):
-        if name not in names:
-            raise InputError(f"{where}: the column {name!r} is missing.")
+            lacks = f"the column {missing[0]!r} is missing, and " if missing else ""
+            near = suggestion(name, missing or known)
+            raise InputError(f"{where}: {lacks}{name!r} is not a known column; known are {', '.join(known)}.{near}")
+    if missing:
+        raise InputError(f"{where}: the column {missing[0]!r} is missing.")
 
 
 def _number(where: str, field: str, text: Any, at_most: float = math.inf, default: float | None = None) -> float:

@@ -95,6 +95,16 @@ def epsilon_text(epsilon: float) -> str:
     return "∞" if np.isinf(epsilon) else "> 10,000" if epsilon > 1e4 else f"{epsilon:.3f}"
 
 
+def epsilon_beyond(epsilon: float, budget: float) -> str:
+    """Write an ε that is over a budget with four digits, or as many as show that it is.
+
+    >>> epsilon_beyond(15.457, 12.0), epsilon_beyond(6.00031, 6.0)
+    ('15.46', '6.0003')
+    """
+    written = (f"{epsilon:.{digits}g}" for digits in range(4, 17))
+    return next((text for text in written if float(text) > budget), repr(epsilon))
+
+
 def _sampled(row: GroupPlan) -> float:
     """Every charge at rate 1, in closed form."""
     squares = sum(count / sigma**2 for q, sigma, count in row.charges() if q > 0.0)

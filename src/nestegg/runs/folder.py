@@ -37,6 +37,7 @@ from nestegg.planning import Plan, load_plan, save_plan
 from nestegg.runs.private import NAME as PRIVATE
 from nestegg.runs.private import PrivatePart, make_private
 
+PLAN = "plan.json"  # in force
 _PATIENCE = 3.0  # seconds: workers of a process that was killed hold its lock until they notice
 
 
@@ -151,7 +152,7 @@ class RunFolder(StateFolder):
         try:
             make_private(place)
             run.write(place)
-            save_plan(plan, place / "plan.json", note=run.note)
+            save_plan(plan, place / PLAN, note=run.note)
             os.rename(place, self.path)
             note_made(self.path)
             sync_folder(self.path.parent)
@@ -164,7 +165,14 @@ class RunFolder(StateFolder):
     @cached_property
     def about(self) -> Description:
         """What the run is."""
-        return read_description(self.path)
+        if self.path.is_file():
+            raise InputError(f"{self.path} is a file; give the folder of a run.")
+        described = read_description(self.path)
+        if not (self.path / PLAN).is_file():
+            below = sorted(one.parent for one in self.path.glob(f"*/{PLAN}"))
+            meant = f" Did you mean {str(below[0])!r}?" if below else ""
+            raise InputError(f"{self.path} is not a run: it has no {PLAN}.{meant}")
+        return described
 
     def summary(self) -> dict[str, Any] | None:
         """What a run that is complete, and all of whose files are written, has come to."""
@@ -196,7 +204,7 @@ class RunFolder(StateFolder):
 
     def plan(self) -> Plan:
         """The plan in force."""
-        return load_plan(self.path / "plan.json")
+        return load_plan(self.path / PLAN)
 
     def plan_of(self, digest: str) -> Plan | None:
         """The plan of a digest, if it is or was in force here."""
@@ -212,7 +220,7 @@ class RunFolder(StateFolder):
         except OSError as error:
             raise InputError(f"{self.path} cannot be written: {error.strerror}.") from None
         save_plan(before, self.path / "plans" / f"{before.digest}.json", note=self.about.note)
-        save_plan(plan, self.path / "plan.json", note=self.about.note)
+        save_plan(plan, self.path / PLAN, note=self.about.note)
 
 
 def at_midnight(path: Path) -> None:
