@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 
 from nestegg.studio.app import make_app
 from nestegg.studio.guard import POLICY
+from tests.conftest import Run
 
 from .conftest import PORT, TOKEN
 
@@ -133,3 +134,15 @@ def test_a_wrong_start_is_a_sentence(tmp_path: Path, arguments: list[str], said:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_a_ledger_is_named_by_the_folder_of_a_run_too(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str | None] = []
+    monkeypatch.setattr("nestegg.studio.serve.serve", lambda folder, *, ledger, **others: shown.append(ledger))
+    (tmp_path / "account").mkdir()
+    (tmp_path / "account" / "ledger.db").touch()
+    assert run("studio", tmp_path, "--ledger", tmp_path / "account").err == ""
+    run("studio", tmp_path)
+    assert shown == [str(tmp_path / "account" / "ledger.db"), None]

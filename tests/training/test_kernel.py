@@ -16,7 +16,7 @@ from nestegg.mechanism.randomness import Randomness
 from nestegg.training import kernel
 from tests.federations import DENSE
 
-NETWORKS = [[30, 33, 17, 10], [64, 32, 1], [40, 5], [9, 1]]
+NETWORKS = [[30, 33, 17, 10], [64, 32, 1], [40, 5], [9, 1], [75, 16], [75, 17]]  # with few outputs, and more than few
 EDGES = (0, 3, 20, 61, 62)
 
 
@@ -33,7 +33,7 @@ def in_set(name: str, monkeypatch: pytest.MonkeyPatch) -> kernel.Kernel:
     return found
 
 
-def trained(compiled: kernel.Kernel, units: list[int], tanh: bool, shifts: Any = None) -> torch.Tensor:
+def trained(compiled: kernel.Kernel, units: list[int], tanh: bool, shifts: Any = None, batch: int = 8) -> torch.Tensor:
     """Updates of a few clients after many steps that make much of a difference in the last bit."""
     generator = torch.Generator().manual_seed(4)
     sizes = np.array([37, 8, 1, 20])
@@ -45,18 +45,40 @@ def trained(compiled: kernel.Kernel, units: list[int], tanh: bool, shifts: Any =
     order = np.concatenate([start + np.arange(n) for start, n in zip(starts, sizes, strict=True) for _ in range(25)])
     model = torch.randn(parameters, generator=generator) / 3.0
     work = kernel.Work(samples, order, sizes, shifts)
-    return kernel.train(compiled, model, kernel.Network(units, tanh), work, kernel.Steps(25, 8, 0.3, 0.9))
+    return kernel.train(compiled, model, kernel.Network(units, tanh), work, kernel.Steps(25, batch, 0.3, 0.9))
 
 
+@pytest.mark.parametrize("batch", [8, 21])  # vectors have 4, 8 or 16 numbers
 @pytest.mark.parametrize("tanh", [False, True])
 @pytest.mark.parametrize("units", NETWORKS)
-def test_instruction_sets_agree_to_the_bit(units: list[int], tanh: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_sets_agree_to_the_bit(
+    units: list[int], tanh: bool, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fused = [name for name in DENSE if name != "baseline"]  # it has no product and sum with one rounding
     for shifts in (None, np.random.default_rng(0).normal(size=(4, units[-1])).astype(np.float32)):
-        updates = [trained(in_set(name, monkeypatch), units, tanh, shifts) for name in fused]
+        updates = [trained(in_set(name, monkeypatch), units, tanh, shifts, batch) for name in fused]
         for update in updates:
             assert torch.isfinite(update).all()
             assert update.equal(updates[0])
+
+
+@pytest.mark.parametrize("batch", [1, 7, 16, 37])
+@pytest.mark.parametrize("outputs", [2, 3, 10, 16, 17, 40])
+def test_a_step_of_softmax_regression_is_the_one_by_definition(library: Any, outputs: int, batch: int) -> None:
+    """Few outputs are trained in vectors of inputs and of samples, more in vectors of outputs."""
+    inputs = 69
+    x = torch.randn(batch, inputs, generator=torch.Generator().manual_seed(outputs))
+    y = torch.arange(batch) % outputs
+    samples = torch.cat([x, torch.ones(batch, 1), torch.nn.functional.one_hot(y, outputs).float()], dim=1)
+    work = kernel.Work(samples, np.arange(batch), np.array([batch]), None)
+    model = torch.randn((inputs + 1) * outputs, generator=torch.Generator().manual_seed(batch)) / 3.0
+    (update,) = kernel.train(
+        library, model, kernel.Network([inputs, outputs], False), work, kernel.Steps(1, batch, 0.5, 0.9)
+    )
+    weight, bias = model[: inputs * outputs].view(outputs, inputs).double(), model[inputs * outputs :].double()
+    away = (torch.softmax(x.double() @ weight.T + bias, dim=1) - samples[:, inputs + 1 :]) / batch
+    expected = -0.5 * torch.cat([(away.T @ x.double()).flatten(), away.sum(dim=0)])
+    assert torch.allclose(update.double(), expected, rtol=1e-4, atol=2e-6)
 
 
 @pytest.mark.parametrize("units", NETWORKS)

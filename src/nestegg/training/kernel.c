@@ -14,17 +14,28 @@
 
 #include "points.h"
 
+#define FEW 16 /* columns; a multiple of all LANES */
+#if defined(__clang__)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (integers){__VA_ARGS__})
+#endif
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define OWN(name) name##_avx512
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")))
 #define LANES 16
+#define LOWER 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define UPPER 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #define MOST_ROWS 8
 #define MULTIPLY_ADD(a, b, c) _mm512_fmadd_ps(a, b, c)
 #include "kernel.h"
 #define OWN(name) name##_avx2
 #define TARGET __attribute__((target("avx2,fma")))
 #define LANES 8
+#define LOWER 0, 8, 1, 9, 2, 10, 3, 11
+#define UPPER 4, 12, 5, 13, 6, 14, 7, 15
 #define MOST_ROWS 6
 #define MULTIPLY_ADD(a, b, c) _mm256_fmadd_ps(a, b, c)
 #include "kernel.h"
@@ -35,6 +46,8 @@
 #define OWN(name) name##_neon
 #define TARGET
 #define LANES 4
+#define LOWER 0, 4, 1, 5
+#define UPPER 2, 6, 3, 7
 #define MOST_ROWS 8
 #define MULTIPLY_ADD(a, b, c) vfmaq_f32(c, a, b)
 #include "kernel.h"
@@ -42,6 +55,8 @@
 #define OWN(name) name##_baseline
 #define TARGET
 #define LANES 4
+#define LOWER 0, 4, 1, 5
+#define UPPER 2, 6, 3, 7
 #define MOST_ROWS 4
 #define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
 #include "kernel.h"

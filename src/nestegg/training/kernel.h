@@ -27,6 +27,7 @@
 #define backward OWN(backward)
 #define allocate OWN(allocate)
 #define squares_of OWN(squares_of)
+#define fetch OWN(fetch)
 
 typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
 typedef int32_t integers __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
@@ -36,7 +37,7 @@ INLINE int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 /* out = a b, with m rows and n columns, n a multiple of LANES; a is given by its rows, which may lie anywhere.
    What adds is out = momentum * out + aᵀ b, and then, where there are weights, weights -= rate * out. */
 typedef struct {
-    int64_t m, n, k, adds;
+    int64_t m, n, k, adds, from; /* from: the first row of out that is wanted */
     const float *const *a, *b;
     float *out, *weights;
     float momentum, rate;
@@ -100,7 +101,7 @@ INLINE void tile_of(const int adds, int64_t rows, const product *of, int64_t i, 
    first cache, meet all rows of a. */
 INLINE void multiply(const product of) {
     if (of.adds) {
-        for (int64_t i = 0; i < of.m; i += MOST_ROWS)
+        for (int64_t i = of.from; i < of.m; i += MOST_ROWS)
             for (int64_t j = 0; j < of.n; j += 2 * LANES)
                 tile_of(1, of.m - i < MOST_ROWS ? of.m - i : MOST_ROWS, &of, i, j);
     } else {
@@ -157,6 +158,8 @@ INLINE void differentiate(float *outputs, int64_t batch, int64_t n, const float 
         for (int64_t j = n; j < padded(n); j++) out[j] = 0.0f;
     }
 }
+
+#include "few.h"
 
 /* The same for one output, of as many samples at a time as there are lanes. */
 INLINE void differentiate_one(float *outputs, int64_t batch, const float *const *samples, int64_t expected) {
@@ -255,9 +258,11 @@ INLINE void backward(const network *net, int64_t rows, float rate, float momentu
                 }
             }
         }
-        multiply((product){.m = net->units[l] + 1, .n = n, .k = rows, .a = rows_of(net->inputs, net, l),
-                           .b = net->delta[l], .out = net->velocity[l], .weights = net->weights[l], .adds = 1,
-                           .momentum = momentum, .rate = rate});
+        product step = {.m = net->units[l] + 1, .n = n, .k = rows, .a = rows_of(net->inputs, net, l), .adds = 1,
+                        .b = net->delta[l], .out = net->velocity[l], .weights = net->weights[l],
+                        .momentum = momentum, .rate = rate};
+        if (net->units[l + 1] <= FEW) step.from = thin(step, net->units[l + 1]);
+        multiply(step);
     }
 }
 
@@ -290,6 +295,12 @@ INLINE float *allocate(network *net, float **table) {
     return memory;
 }
 
+/* Ask for the rows of samples that come next: they lie in no order, so that the processor foresees none of them. */
+INLINE void fetch(const float *samples, int64_t width, const int64_t *order, const int64_t *end, int64_t rows) {
+    for (int64_t i = 0; i < rows && order + i < end; i++)
+        for (int64_t j = 0; j < width; j += 16) __builtin_prefetch(samples + order[i] * width + j);
+}
+
 /* Train clients from the same model by SGD with momentum, each on its samples in its own order, epoch by epoch.
 
    samples: rows of `width` numbers: inputs, a 1, what is expected. order: of every client and epoch, rows of samples.
@@ -303,6 +314,8 @@ TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t
     network net = {.layers = layers, .batch = batch, .units = units, .tanh = tanh};
     float **table = malloc((size_t)((3 + 2 * batch) * layers) * sizeof(float *));
     float *memory = table ? allocate(&net, table) : 0;
+    const int64_t *end = order;
+    for (int64_t client = 0; client < clients; client++) end += epochs * sizes[client];
     if (memory) pack(model, units, layers, net.start);
     for (int64_t client = 0; memory && client < clients; client++) {
         memcpy(net.weights[0], net.start, (size_t)net.numbers * sizeof(float));
@@ -311,10 +324,13 @@ TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t
             for (int64_t start = 0; start < sizes[client]; start += batch) {
                 const int64_t rows = sizes[client] - start < batch ? sizes[client] - start : batch;
                 for (int64_t i = 0; i < rows; i++) net.inputs[i] = (float *)samples + order[start + i] * width;
+                fetch(samples, width, order + start + rows, end, batch);
                 forward(&net, rows);
                 if (shifts) shift(net.delta[layers - 1], rows, units[layers], shifts + client * units[layers]);
                 const float *const *batch_of = rows_of(net.inputs, &net, 0);
                 if (units[layers] == 1) differentiate_one(net.delta[layers - 1], rows, batch_of, units[0] + 1);
+                else if (units[layers] <= FEW)
+                    differentiate_few(net.delta[layers - 1], rows, units[layers], batch_of, units[0] + 1);
                 else differentiate(net.delta[layers - 1], rows, units[layers], batch_of, units[0] + 1);
                 backward(&net, rows, rate, momentum);
             }
@@ -370,5 +386,7 @@ TARGET void OWN(nestegg_add_clipped)(const float *updates, int64_t clients, int6
 #undef OWN
 #undef TARGET
 #undef LANES
+#undef LOWER
+#undef UPPER
 #undef MOST_ROWS
 #undef MULTIPLY_ADD
