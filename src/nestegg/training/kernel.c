@@ -14,7 +14,8 @@
 
 #include "points.h"
 
-#define FEW 16 /* columns; a multiple of all LANES */
+#define FEW 16   /* columns; a multiple of all LANES */
+#define AHEAD 64 /* numbers of a row that are asked for at once; the caches have few places for what is on its way */
 #if defined(__clang__)
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else

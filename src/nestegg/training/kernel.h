@@ -27,7 +27,6 @@
 #define backward OWN(backward)
 #define allocate OWN(allocate)
 #define squares_of OWN(squares_of)
-#define fetch OWN(fetch)
 
 typedef float vector __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
 typedef int32_t integers __attribute__((vector_size(LANES * sizeof(float)), aligned(4), may_alias));
@@ -38,7 +37,7 @@ INLINE int64_t padded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
    What adds is out = momentum * out + aᵀ b, and then, where there are weights, weights -= rate * out. */
 typedef struct {
     int64_t m, n, k, adds, from; /* from: the first row of out that is wanted */
-    const float *const *a, *b;
+    const float *const *a, *b, *const *next; /* next: rows that are wanted soon, as many as a's; 0 for none */
     float *out, *weights;
     float momentum, rate;
 } product;
@@ -50,13 +49,18 @@ INLINE void tile(const int adds, const int rows, const int vectors, const produc
         a[i] = adds ? 0 : of->a[i0 + i];
         for (int j = 0; j < vectors; j++) sum[i][j] = (vector){0};
     }
-    for (int64_t p = 0; p < of->k; p++) {
-        const float *column = adds ? of->a[p] + i0 : 0;
-        for (int i = 0; i < rows; i++)
-            for (int j = 0; j < vectors; j++) {
-                const vector left = (adds ? column[i] : a[i][p]) - (vector){0};
-                sum[i][j] = MULTIPLY_ADD(left, *(const vector *)(b + p * of->n + j * LANES), sum[i][j]);
-            }
+    for (int64_t end, start = 0; start < of->k; start = end) {
+        end = adds || of->k - start < AHEAD ? of->k : start + AHEAD;
+        for (int i = 0; !adds && of->next && !j0 && i < rows; i++)
+            for (int64_t p = start; p < end; p += 16) __builtin_prefetch(of->next[i0 + i] + p);
+        for (int64_t p = start; p < end; p++) {
+            const float *column = adds ? of->a[p] + i0 : 0;
+            for (int i = 0; i < rows; i++)
+                for (int j = 0; j < vectors; j++) {
+                    const vector left = (adds ? column[i] : a[i][p]) - (vector){0};
+                    sum[i][j] = MULTIPLY_ADD(left, *(const vector *)(b + p * of->n + j * LANES), sum[i][j]);
+                }
+        }
     }
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++) {
@@ -208,6 +212,7 @@ typedef struct {
     const int64_t *units;
     float *start, **weights, **velocity, **delta;
     float **inputs, **deltas; /* (layers, batch): the rows of what goes into a layer, and of its delta */
+    float **next;             /* (batch,): the samples of the next batch, which lie in no order, so that nobody foresees them */
     float *turned;            /* a layer's weights, transposed */
 } network;
 
@@ -219,7 +224,7 @@ INLINE void forward(const network *net, int64_t rows) {
     for (int64_t l = 0; l < net->layers; l++) {
         const int64_t n = padded(net->units[l + 1]);
         multiply((product){.m = rows, .n = n, .k = net->units[l] + 1, .a = rows_of(net->inputs, net, l),
-                           .b = net->weights[l], .out = net->delta[l]});
+                           .b = net->weights[l], .out = net->delta[l], .next = l ? 0 : rows_of(net->next, net, 0)});
         for (int64_t i = 0; l + 1 < net->layers && i < rows; i++) {
             float *hidden = net->inputs[(l + 1) * net->batch + i];
             const float *z = net->delta[l] + i * n;
@@ -282,6 +287,7 @@ INLINE float *allocate(network *net, float **table) {
     if (!memory) return 0;
     net->weights = table, net->velocity = table + layers, net->delta = table + 2 * layers;
     net->inputs = table + 3 * layers, net->deltas = net->inputs + layers * batch;
+    net->next = net->deltas + layers * batch;
     net->start = next, next += net->numbers;
     for (int64_t l = 0; l < layers; l++) net->weights[l] = next, next += (net->units[l] + 1) * padded(net->units[l + 1]);
     for (int64_t l = 0; l < layers; l++) net->velocity[l] = next, next += (net->units[l] + 1) * padded(net->units[l + 1]);
@@ -295,12 +301,6 @@ INLINE float *allocate(network *net, float **table) {
     return memory;
 }
 
-/* Ask for the rows of samples that come next: they lie in no order, so that the processor foresees none of them. */
-INLINE void fetch(const float *samples, int64_t width, const int64_t *order, const int64_t *end, int64_t rows) {
-    for (int64_t i = 0; i < rows && order + i < end; i++)
-        for (int64_t j = 0; j < width; j += 16) __builtin_prefetch(samples + order[i] * width + j);
-}
-
 /* Train clients from the same model by SGD with momentum, each on its samples in its own order, epoch by epoch.
 
    samples: rows of `width` numbers: inputs, a 1, what is expected. order: of every client and epoch, rows of samples.
@@ -312,7 +312,7 @@ TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t
                               int64_t tanh, const float *shifts, const float *model, float *updates, float rate,
                               float momentum) {
     network net = {.layers = layers, .batch = batch, .units = units, .tanh = tanh};
-    float **table = malloc((size_t)((3 + 2 * batch) * layers) * sizeof(float *));
+    float **table = malloc((size_t)((3 + 2 * batch) * layers + batch) * sizeof(float *));
     float *memory = table ? allocate(&net, table) : 0;
     const int64_t *end = order;
     for (int64_t client = 0; client < clients; client++) end += epochs * sizes[client];
@@ -324,7 +324,10 @@ TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t
             for (int64_t start = 0; start < sizes[client]; start += batch) {
                 const int64_t rows = sizes[client] - start < batch ? sizes[client] - start : batch;
                 for (int64_t i = 0; i < rows; i++) net.inputs[i] = (float *)samples + order[start + i] * width;
-                fetch(samples, width, order + start + rows, end, batch);
+                for (int64_t i = 0; i < rows; i++) {
+                    const int64_t *soon = order + start + rows + i;
+                    net.next[i] = (float *)samples + (soon < end ? *soon * width : 0);
+                }
                 forward(&net, rows);
                 if (shifts) shift(net.delta[layers - 1], rows, units[layers], shifts + client * units[layers]);
                 const float *const *batch_of = rows_of(net.inputs, &net, 0);
