@@ -1,0 +1,1 @@
+"""Whom does privacy cost most? By budget, by label and by client: docs/results/whom.md."""
