@@ -11,6 +11,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import altair as alt
 
@@ -31,7 +32,7 @@ _TABLES = (
      (*BUDGETS, "smallest − largest", "95 % interval", "the strict pay")),
     ("By label", "The label that pays least and the one that pays most, of what is recognised of it without privacy.",
      label_rows, ("least", "most")),
-    ("By client", "All clients, the tenth of them who pay most in their run, and those whom the private model suits better.",
+    ("By client", "All clients, the tenth of them who pay most in their run, and how many gain.",
      client_rows, ("all", "a tenth", "gain")),
 )  # fmt: skip
 
@@ -51,7 +52,7 @@ def refreshed(costs: Sequence[Costs]) -> dict[Path, str]:
 
 def chart(costs: Sequence[Costs]) -> alt.HConcatChart:
     """Draw what each label and each budget pays, row by row."""
-    points = []
+    points: list[dict[str, Any]] = []
     for one in costs:
         points += [
             {"row": one.title, "by": "label", "who": name, "paid": round(float(paid), 3)}

@@ -149,10 +149,14 @@ def budget_rows(costs: Sequence[Costs]) -> Iterator[list[str]]:
 
 
 def label_rows(costs: Sequence[Costs]) -> Iterator[list[str]]:
-    """Yield the label that pays least and the one that pays most, each with what is recognised of it without privacy."""
+    """Yield the label that pays least and the one that pays most, of what is recognised of it without privacy."""
     for one in costs:
         ends = int(one.by_label.argmin()), int(one.by_label.argmax())
-        yield [one.title, *(f"{one.names[i]}: {one.by_label[i]:.1f} of {one.without[i]:.1f}" for i in ends), _small(one)]
+        yield [
+            one.title,
+            *(f"{one.names[i]}: {one.by_label[i]:.1f} of {one.without[i]:.1f}" for i in ends),
+            _small(one),
+        ]
 
 
 def client_rows(costs: Sequence[Costs]) -> Iterator[list[str]]:

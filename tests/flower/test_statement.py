@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -178,8 +179,14 @@ def test_its_plan_is_checked_and_its_promise_attacked(copy: Path, run: Run) -> N
     assert found is not None
     assert (found["refuted"], found["same_plan"]) == (False, True)
     changed = copy / "terms.json"
-    changed.write_text(changed.read_text().replace("noise_multiplier", "noise_multipliers"))
-    assert run("verify", changed).code in (1, 2)
+    text = changed.read_text()
+    multiplier = re.search(r'noise_multiplier\\?":\s*\[\s*(\d)', text)
+    assert multiplier is not None
+    digit = multiplier.start(1)
+    changed.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
+    refused = run("verify", changed)
+    assert refused.code in (1, 2)
+    assert "was changed after it was made" in refused.err
 
 
 def test_it_goes_on_where_it_trains_and_its_ledger_is_found_by_its_folder(made: Path, run: Run) -> None:

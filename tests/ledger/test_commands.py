@@ -154,7 +154,7 @@ def test_show_verify_export_and_backup(run: Run, tmp_path: Path) -> None:
         (("export", "charges.xlsx"), "charges.xlsx must end in .csv or .jsonl"),
         (("replan", "nothing"), "ledger.db does not exist"),
         (("withdraw", "a", "--reason", "by letter"), "ledger.db does not exist"),
-        (("budgets", "import", "good.csv", "--account", "gausian"), "--account = 'gausian' must be one of fixed"),
+        (("budgets", "import", "good.csv", "--account", "gausian"), "account = 'gausian' must be one of fixed"),
         (("budgets", "set", " a", "--epsilon", "1"), "must be a name without spaces around it"),
         (("verify", "--ledger", "text.db"), "file is not a database"),
         (("show", "--ledger", "folder"), "folder"),
@@ -173,6 +173,24 @@ def test_mistakes_are_one_sentence(arguments: tuple[str, ...], message: str, run
     assert message in result.err.replace("\n", " ")
     assert "Traceback" not in result.err
     assert {path.name for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("withdraw", "ada", "--reason", "moved"),
+        ("replan", "monday"),
+        ("migrate",),
+        ("budgets", "set", "ada", "--epsilon", 1, "--author", "a\nb"),
+        ("budgets", "set", "ada", "--epsilon", 1, "--reason", "\a"),
+        ("budgets", "import", "twice.csv"),
+    ],
+)
+def test_what_is_refused_leaves_no_ledger_behind_at_a_url(arguments: tuple[str, ...], run: Run, tmp_path: Path) -> None:
+    Path("twice.csv").write_text("client,epsilon\n\u00e9,1\ne\u0301,1\n")
+    refused = run("ledger", *arguments, "--ledger", f"sqlite:///{tmp_path}/slip.db")
+    assert (refused.code, refused.out) == (2, "")
+    assert not (tmp_path / "slip.db").exists()
 
 
 def test_who_names_no_rule_hears_of_the_one_that_may_charge_less(run: Run) -> None:

@@ -127,6 +127,7 @@ def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
         (["nowhere"], "must be a folder that exists"),
         ([".", "--port", "70000"], "--port = 70000"),
         (["nowhere", "--ledger", "none.db"], "There is no ledger at none.db yet."),
+        (["nowhere", "--ledger", "sqlite:////none/none.db"], "There is no ledger at /none/none.db yet."),
     ],
 )
 def test_a_wrong_start_is_a_sentence(tmp_path: Path, arguments: list[str], said: str) -> None:

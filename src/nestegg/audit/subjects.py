@@ -18,6 +18,8 @@ from nestegg.runs.configured import new_simulation
 from nestegg.runs.flower_folder import FlowerFolder, stated_folder
 from nestegg.training import AdaptiveClipping, Federation, LocalTraining, Mechanics, SideStatistics
 
+_MODEL = "the run's own model"
+
 
 @dataclass(frozen=True, eq=False)
 class Subject:
@@ -28,7 +30,7 @@ class Subject:
         name: for people, and for files.
         folder: of the run, if it is one; what is found is kept there.
         run: the same, where what may be released of it is attacked, too.
-        without: why its model cannot be attacked, if it cannot.
+        left_out: what of a run cannot be attacked, and why.
         stamp: what every file of the run says about itself.
     """
 
@@ -36,7 +38,7 @@ class Subject:
     name: str
     folder: Path | None = None
     run: Path | None = None
-    without: str | None = None
+    left_out: tuple[str, ...] = ()
     stamp: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -71,7 +73,7 @@ def _of_run(run: RunFolder, cluster: str | None) -> Subject:
             simulation = Simulation(load_config(folder / CONFIG), made, cluster=cluster)
             return Subject(simulation.federation, folder.name, run=folder)
         except InputError as error:
-            return Subject(made, folder.name, run=folder, without=f"it cannot be made again: {error}")
+            return Subject(made, folder.name, run=folder, left_out=(f"{_MODEL}: it cannot be made again: {error}",))
     values = read_record(folder).values
     mechanics = Mechanics(
         **plain_values(Mechanics, values, "mechanics"),
@@ -79,8 +81,8 @@ def _of_run(run: RunFolder, cluster: str | None) -> Subject:
         side=SideStatistics(**plain_values(SideStatistics, values, "mechanics.side")),
     )
     claims = Claims(made, mechanics, LocalTraining(**plain_values(LocalTraining, values, "local")))
-    why = "it is a run from Python: nestegg.audit.audit(federation) attacks its model"
-    return Subject(claims, folder.name, run=folder, without=why)
+    why = f"{_MODEL}: it is a run from Python: nestegg.audit.audit(federation) attacks its model"
+    return Subject(claims, folder.name, run=folder, left_out=(why,))
 
 
 def _on_flower(run: FlowerFolder) -> Subject:
@@ -92,8 +94,11 @@ def _on_flower(run: FlowerFolder) -> Subject:
         colluders=terms.colluders,
         side=SideStatistics.of_table(terms.side.model_dump()),
     )
-    why = "only its clients have their data, on Flower; nor were the files of its folder looked at"
-    return Subject(Claims(run.plan(), mechanics, LocalTraining()), run.path.name, without=why)
+    left_out = (
+        f"{_MODEL}: only its clients have their data, on Flower",
+        "the files of its folder: they are the server's",
+    )
+    return Subject(Claims(run.plan(), mechanics, LocalTraining()), run.path.name, left_out=left_out)
 
 
 def plain_values(kind: type[Any], values: Any, prefix: str = "") -> dict[str, Any]:

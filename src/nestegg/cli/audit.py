@@ -60,9 +60,8 @@ def audit(
     clock = Clock(clock.seconds)  # loading data takes no time from the attacks
     with _stoppable(clock), _progress(as_json) as tell:
         found = attacked(known.what, groups=groups or (), clock=clock, folder=known.run, tell=tell)
-    content = found.to_dict() | dict(known.stamp if folder == known.folder else {})
-    if known.without:
-        content["not_attacked"].append(f"the run's own model: {known.without}")
+    content = found.to_dict() | dict(known.stamp)
+    content["not_attacked"] += known.left_out
     write_audit(folder, content, known.name, is_run=folder == known.folder)
     if as_json:
         print(json.dumps(content, allow_nan=False))

@@ -83,15 +83,20 @@ def _peers(
     absent = missing_data(works, data)
     if len(absent) == len(works):
         raise InputError(" ".join(absent.values()))
+    _left_out(console, absent.items())  # now, not after half an hour
     done = []
     with console.status("") as status:
         for work in [work for work in works if work not in absent]:
             done.append(contest(work, simulators, rounds, cache, data, lambda line: status.update(escape(line))))
             save_scores(out, done)
     console.print(_table(COLUMNS, (score_row(one, entry) for one in done for entry in one.entries)))
-    for work, reason in [*absent.items(), *((one.work, reason) for one in done for reason in one.missing.values())]:
-        console.print(f"[yellow]{work}:[/] {escape(reason)}", highlight=False, soft_wrap=True)
+    _left_out(console, ((one.work, reason) for one in done for reason in one.missing.values()))
     console.print(f"{machine()}.\nTables and chart are in {escape(str(out))}.", highlight=False, soft_wrap=True)
+
+
+def _left_out(console: Console, reasons: Iterable[tuple[str, str]]) -> None:
+    for work, reason in reasons:
+        console.print(f"[yellow]{work}:[/] {escape(reason)}", highlight=False, soft_wrap=True)
 
 
 def _profile(console: Console, works: list[str], data: str | None) -> None:

@@ -130,7 +130,10 @@ def _classes(target: str, kind: str, test: Path | None, given: int | None) -> in
             )
         return None if test is not None else whole("--classes", given or 0, 2, MOST_CLASSES)
     else:
-        raise InputError(f"--target = {target!r} is of type {kind}; it must hold whole numbers from 0, or numbers.")
+        raise InputError(
+            f"--target = {target!r} is of type {kind}; it must hold labels (whole numbers from 0, or true "
+            "and false) or floating-point numbers to predict."
+        )
     if given not in (None, known):
         raise InputError(f"--classes = {given} must be {known}, or left out: the column {target!r} is of type {kind}.")
     return known

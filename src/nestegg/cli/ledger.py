@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from nestegg.checks import one_of
 from nestegg.cli.progress import hearing
 from nestegg.errors import InputError
 from nestegg.extras import RUNS, needs
@@ -99,7 +98,7 @@ def set_budget(
     from nestegg.planning import Budget
 
     given = {client: Budget(epsilon, delta)}
-    with _open_for(given, account, place) as ledger:
+    with _open_for(given, account, reason, author, place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
         rule = ledger.account(client).rule
     _say(f"{client} may spend ε = {epsilon:g} at δ = {delta:g}; {rule.sentence}.")
@@ -120,11 +119,12 @@ def import_budgets(
     from nestegg.planning.clients import read_budgets
 
     given = read_budgets(file, delta)
-    with _open_for(given, account, place) as ledger:
+    with _open_for(given, account, reason, author, place) as ledger:
         ledger.set_budgets(given, rule=account, reason=reason, author=author, new=new, change_delta=change_delta)
-        kept = dict.fromkeys(one.rule.name for one in ledger.accounts())
-    is_usual = account is None and "renyi" in kept
-    hint = " Where everybody is in every round, --account gaussian would charge less." if is_usual else ""
+        accounts = ledger.accounts()
+    kept = dict.fromkeys(one.rule.name for one in accounts)
+    is_open = account is None and any(one.rule.name == "renyi" and not one.parts for one in accounts)  # to another rule
+    hint = " Where everybody is in every round, --account gaussian would charge less." if is_open else ""
     count = "A client has its budget" if len(given) == 1 else f"{len(given)} clients have their budgets"
     _say(f"{count}. Accounts are kept by the rule {' or '.join(kept)}.{hint}")
 
@@ -245,24 +245,23 @@ def _open(place: str, read_only: bool = False) -> Ledger:
     """A ledger that is there."""
     needs("the ledger", "ledger")
     from nestegg.ledger import Ledger  # databases are slow to import; other commands do without them
+    from nestegg.ledger.database import file_of
 
     where = ledger_at(place)
-    if isinstance(where, Path) and not where.exists():
-        raise InputError(f"{where} does not exist; a ledger is given by its file or URL (--ledger).")
+    if (file := file_of(where)) is not None and not file.exists():
+        raise InputError(f"{file} does not exist; a ledger is given by its file or URL (--ledger).")
     return Ledger(where, read_only=read_only)
 
 
-def _open_for(given: Mapping[str, Budget], account: str | None, place: str) -> Ledger:
+def _open_for(
+    given: Mapping[str, Budget], account: str | None, reason: str | None, author: str | None, place: str
+) -> Ledger:
     """A ledger that gets budgets, and is made for them once nothing is wrong with them."""
     needs("the ledger", "ledger")
     from nestegg.ledger import Ledger
-    from nestegg.ledger.holders import checked_name
-    from nestegg.ledger.rules import RULES
+    from nestegg.ledger.changes import checked_budgets
 
-    if account is not None:
-        one_of("--account", account, RULES)
-    for name in given:
-        checked_name(name)
+    checked_budgets(given, account, reason, author)
     return Ledger(ledger_at(place))
 
 

@@ -25,11 +25,13 @@ def studio(
 ) -> None:
     """See a plan before you train, a run while it trains, and who has spent what; on this machine only."""
     needs("nestegg studio", *RUNS, "studio")
+    from nestegg.ledger.database import file_of
     from nestegg.studio.serve import serve
 
     where = None if ledger is None else str(ledger_at(ledger))
-    if where is not None and "://" not in where and not Path(where).is_file():
-        Console(stderr=True, soft_wrap=True).print(f"There is no ledger at {where} yet.", markup=False)
+    file = None if where is None else file_of(Path(where) if "://" not in where else where)
+    if file is not None and not file.is_file():
+        Console(stderr=True, soft_wrap=True).print(f"There is no ledger at {file} yet.", markup=False)
     serve(folder, ledger=where, port=port, browser=browser, say=_say)
 
 

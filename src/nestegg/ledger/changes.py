@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, func, select, true
 
+from nestegg.checks import one_of
 from nestegg.errors import InputError
 from nestegg.ledger.accounts import peer_account
 from nestegg.ledger.history import History
-from nestegg.ledger.holders import AccountKey, Client, Peers, all_clients, each_client, near
+from nestegg.ledger.holders import AccountKey, Client, Peers, all_clients, checked_name, each_client, near
 from nestegg.ledger.log import append, budget_row
-from nestegg.ledger.rules import SAFE, Rule, new_rule
+from nestegg.ledger.rules import RULES, SAFE, Rule, new_rule
 from nestegg.ledger.schema import budgets, clients, entries, groups, insert_rows, members, withdrawals
 from nestegg.planning import Budget
 
@@ -82,6 +83,24 @@ def _words(field: str, text: str) -> str:
     if not text.strip() or not text.isprintable():
         raise InputError(f"{field} = {text!r} must be words on one line.")
     return text.strip()
+
+
+def checked_budgets(
+    given: Mapping[str, Budget], rule: str | None, reason: str | None, author: str | None
+) -> dict[str, Budget]:
+    """Return budgets by the names that a ledger keeps.
+
+    Raises:
+        InputError: something is wrong that can be told without the ledger, which need not be there yet.
+    """
+    if rule is not None:
+        one_of("account", rule, RULES)
+    reason_of(reason or FIRST)
+    author_of(author)
+    named = {checked_name(name): budget for name, budget in given.items()}
+    if len(named) < len(given):
+        raise InputError("given has the same client twice, in two spellings that Unicode holds for the same.")
+    return named
 
 
 def first_budgets(

@@ -111,6 +111,14 @@ class Database:
                 raise
 
 
+def file_of(where: str | Path) -> Path | None:
+    """Return the file of a ledger; None if a server keeps it."""
+    if isinstance(where, Path):
+        return where
+    url = checked_url(where)
+    return Path(place(url)) if url.get_backend_name() == "sqlite" else None
+
+
 def file_url(path: Path) -> URL:
     """The URL of a file, whatever its name."""
     return URL.create("sqlite", database=str(path.absolute()))

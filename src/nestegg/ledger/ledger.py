@@ -16,6 +16,7 @@ from nestegg.ledger.changes import (
     Change,
     author_of,
     changes_in,
+    checked_budgets,
     each_change,
     first_budgets,
     latest_changes,
@@ -86,9 +87,7 @@ class Ledger:
         Raises:
             InputError: a client has spent more than that, or withdrew, or one of the above is missing.
         """
-        named = {checked_name(name): budget for name, budget in given.items()}
-        if len(named) < len(given):
-            raise InputError("given has the same client twice, in two spellings that Unicode holds for the same.")
+        named = checked_budgets(given, rule, reason, author)
         with self._database.writing() as connection:
             known = known_clients(connection, list(named))
             wanted = [(client, named[name]) for name, client in known.items()]

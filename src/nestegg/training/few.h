@@ -6,7 +6,7 @@
 #define thin OWN(thin)
 #define differentiate_few OWN(differentiate_few)
 
-/* A square's rows become its columns: as often as LANES can be halved, its two halves are shuffled like cards. */
+/* A square's rows become its columns: as often as LANES can be halved, its two halves are interleaved. */
 INLINE void transpose(vector *rows) {
     for (int halves = 1; halves < LANES; halves *= 2) {
         vector next[LANES];

@@ -212,7 +212,7 @@ typedef struct {
     const int64_t *units;
     float *start, **weights, **velocity, **delta;
     float **inputs, **deltas; /* (layers, batch): the rows of what goes into a layer, and of its delta */
-    float **next;             /* (batch,): the samples of the next batch, which lie in no order, so that nobody foresees them */
+    float **next;             /* (batch,): the samples of the next batch, scattered in memory: processors do not foresee them */
     float *turned;            /* a layer's weights, transposed */
 } network;
 
@@ -324,10 +324,9 @@ TARGET int OWN(nestegg_train)(const float *samples, int64_t width, const int64_t
             for (int64_t start = 0; start < sizes[client]; start += batch) {
                 const int64_t rows = sizes[client] - start < batch ? sizes[client] - start : batch;
                 for (int64_t i = 0; i < rows; i++) net.inputs[i] = (float *)samples + order[start + i] * width;
-                for (int64_t i = 0; i < rows; i++) {
-                    const int64_t *soon = order + start + rows + i;
-                    net.next[i] = (float *)samples + (soon < end ? *soon * width : 0);
-                }
+                const int64_t ahead = start + rows, left = end - order - ahead;
+                for (int64_t i = 0; i < rows; i++)
+                    net.next[i] = (float *)samples + (i < left ? order[ahead + i] * width : 0);
                 forward(&net, rows);
                 if (shifts) shift(net.delta[layers - 1], rows, units[layers], shifts + client * units[layers]);
                 const float *const *batch_of = rows_of(net.inputs, &net, 0);
