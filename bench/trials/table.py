@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 from bench.trials.cells import Cells
 from bench.trials.roster import CLIENT, NOTHING, OPPONENT, ROSTER, SERVER
 from bench.trials.settings import FRESH, PAPER, REPORTED, SEEDS, STRICT, digest_of
-from nestegg.errors import InputError
+from nestegg.experiments.written import with_block
 from nestegg.files import write_atomically
 from nestegg.report.markup import as_markdown
 
@@ -103,9 +102,4 @@ def summary(cells: Cells) -> str:
 
 def refresh(page: Path, cells: Cells) -> None:
     """Make the block of the page anew; the words around it stay."""
-    text = page.read_text(encoding="utf-8")
-    parts = re.split(r"(<!-- /?trials -->)", text)
-    if parts[1::2] != ["<!-- trials -->", "<!-- /trials -->"]:
-        raise InputError(f"{page} must have one block from <!-- trials --> to <!-- /trials -->.")
-    before, begin, _, end, after = parts
-    write_atomically(page, f"{before}{begin}\n{summary(cells)}\n{end}{after}")
+    write_atomically(page, with_block(page.read_text(encoding="utf-8"), "trials", summary(cells)))
