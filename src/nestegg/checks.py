@@ -49,15 +49,15 @@ def whole(field: str, value: int, low: int, high: int | None = None) -> int:
     return int(value)
 
 
-def one_of(field: str, value: str, allowed: Iterable[Choice]) -> Choice:
-    """One of a few words; a near miss is told which word it is near."""
+def one_of(field: str, value: str, allowed: Iterable[Choice], besides: str = "") -> Choice:
+    """One of a few words; a near miss is told which word it is near, and what else could stand there besides."""
     choices = list(allowed)
     for choice in choices:
         if value == choice:
             return choice
     more = f", … ({len(choices)} in all)" if len(choices) > _SHOWN else ""
     listed = ", ".join(choices[:_SHOWN])
-    raise InputError(f"{field} = {value!r} must be one of {listed}{more}.{suggestion(value, choices)}")
+    raise InputError(f"{field} = {value!r} must be one of {listed}{more}{besides}.{suggestion(value, choices)}")
 
 
 def suggestion(word: object, known: Iterable[str]) -> str:

@@ -295,6 +295,7 @@ REFUSED = {
     "seed": (("seed = 0", "seed = -1"), "training.seed = -1 must be"),
     "partition": (('"dirichlet" ', '"dirichlets" '), "federation.partition = 'dirichlets' must be"),
     "dataset": (('"digits"', '"digitz"'), "federation.dataset = 'digitz' must be one of digits"),
+    "a table": (('"digits"', '"people.csv"'), "adult, a file that ends in .parquet, or 'module:function'."),
     "bits": (
         ('"spend-as-you-go"', '"adaptive-clipping"\nadaptive = { bit_noise = 0.001 }'),
         "bit_noise = 0.001 is too little",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -78,6 +79,16 @@ def test_the_index_of_a_data_frame_is_no_feature(run: Run, tmp_path: Path) -> No
     refused = run("run", parquet_config(tmp_path), "--out", tmp_path / "run")
     assert refused.code == 2
     assert "people.parquet: column '__index_level_0__' is the index of a data frame" in refused.err
+
+
+def test_test_data_must_have_the_clients_columns(run: Run, tmp_path: Path) -> None:
+    people, _ = parquet(tmp_path / "people.parquet", 0), parquet(tmp_path / "test.parquet", 1)
+    pq.write_table(pq.read_table(people).append_column("line", pa.array(range(120))), people)
+    refused = run("run", parquet_config(tmp_path), "--out", tmp_path / "run")
+    assert refused.code == 2
+    said = " ".join(refused.err.split())
+    assert re.search(r"federation\.test = '\S*test\.parquet' lacks the column 'line' of '\S*people\.parquet'\.", said)
+    assert {path.name for path in tmp_path.iterdir() if path.is_dir()} <= {"people.parquet.index"}
     assert not (tmp_path / "people.parquet.index").exists()
     features = ["height", "weight", "__index_level_0__"]
     chosen = from_parquet(tmp_path / "people.parquet", client="user", target="label", features=features)

@@ -48,7 +48,7 @@ def test_other_databases_are_refused(url: str) -> None:
         ("nonsense://x", "must"),
         ("postgresql://ada:secret@localhost/x", r"must not hold a password.*PGPASSWORD"),
         ("postgresql://nobody@127.0.0.1:1/x", "cannot be used: connection"),
-        ("sqlite:////nowhere/at/all/ledger.db", "cannot be used: unable to open database file"),
+        ("sqlite:////nowhere/at/all/ledger.db", "there is no folder /nowhere/at/all"),
     ],
 )
 def test_urls_that_are_none(bad: str, message: str) -> None:

@@ -76,7 +76,7 @@ def test_a_run_says_that_its_ledger_does_not_know_its_clients(run: Run, tmp_path
     """As where budgets were set in another ledger than the one that the configuration names."""
     done = run("run", config(tmp_path), "--out", "monday")
     said = " ".join((done.out + done.err).split())
-    assert "ledger.db does not know 12 of 12 clients: this run's budgets become theirs." in said
+    assert "ledger.db does not know 12 of 12 clients: this run's budgets become theirs, " in said
 
 
 @pytest.mark.parametrize("method", ["spend-as-you-go", *slow("adaptive-clipping", "shaped")])
@@ -292,7 +292,7 @@ def test_one_process_at_a_time(run: Run, tmp_path: Path) -> None:
 
 def test_configurations_whose_ledger_cannot_be_used(run: Run, tmp_path: Path) -> None:
     for url, message in (
-        ("sqlite:////nowhere/at/all/ledger.db", "unable to open database file"),
+        ("sqlite:////nowhere/at/all/ledger.db", "there is no folder /nowhere/at/all"),
         ("postgresql://127.0.0.1:1/x", "cannot be used: connection"),
         ("ledger.db", "must look like sqlite:///ledger.db"),
     ):

@@ -33,6 +33,7 @@ MODELS = (
     "tanh-cnn-head",
     "resnet20",
 )
+_OWN = ", or 'module:function'"  # in the place of a word
 FEATURES = ("oriented-gradients", "mirrored-gradients", "adult-hats")
 
 
@@ -80,15 +81,15 @@ def check_config(config: Config) -> None:
                 "simulations, with training.reproducible = true and data that is divided among clients."
             )
     if config.model.name is not None and not is_named(config.model.name):
-        one_of("model.name", config.model.name, MODELS)
+        one_of("model.name", config.model.name, MODELS, _OWN)
     if config.model.features is not None and not is_named(config.model.features):
-        one_of("model.features", config.model.features, FEATURES)
+        one_of("model.features", config.model.features, FEATURES, _OWN)
     if config.federation.validation is not None:
         whole("federation.validation", config.federation.validation, 1)
     if config.federation.tested_on == "validation" and config.federation.validation is None:
         raise InputError("federation.tested_on = 'validation' needs federation.validation, a number of samples.")
     if not is_own(config.federation.dataset):
-        one_of("federation.dataset", config.federation.dataset, DATASETS)
+        one_of("federation.dataset", config.federation.dataset, DATASETS, f", a file that ends in .parquet{_OWN}")
     _check_own(config.federation)
 
 

@@ -178,6 +178,10 @@ def _from_parquet(config: Config) -> OwnClients:
     source, test = from_parquet(federation.dataset, client=client, target=target), None
     if federation.test is not None:
         features = [name for name in table.schema.names if name not in (client, target)]
+        if missing := [name for name in features if name not in read_table(Path(federation.test)).schema.names]:
+            raise InputError(
+                f"federation.test = {federation.test!r} lacks the column {missing[0]!r} of {federation.dataset!r}."
+            )
         public = from_parquet(federation.test, client=client, target=target, features=features)
         inputs, targets, _ = public.load_rows(np.arange(len(public.names)))
         test = _as_test((inputs, targets))

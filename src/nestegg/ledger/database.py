@@ -41,6 +41,8 @@ class Database:
             file = Path(self.place)
             if file.is_dir():
                 raise InputError(f"{file} is a folder; a ledger is a file.")
+            if not read_only and not file.parent.is_dir():
+                raise InputError(f"the ledger {file} cannot be made: there is no folder {file.parent}.")
             if read_only and not file.exists():
                 raise InputError(f"{file} does not exist; a ledger is given by its file or URL (--ledger).")
             if not read_only and file.exists() and file.stat().st_size:

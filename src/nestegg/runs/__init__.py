@@ -17,7 +17,7 @@ from nestegg.named import load_object
 from nestegg.planning import Plan, remarks
 from nestegg.report.pages import Pages
 from nestegg.runs.configured import Simulation, new_simulation, resumed_simulation
-from nestegg.runs.folder import RunFolder
+from nestegg.runs.folder import PLAN, RunFolder
 from nestegg.runs.life import Life
 from nestegg.runs.payment import Payment, check_ledger, new_run_name, paying
 from nestegg.runs.private import Origin, with_fingerprint
@@ -73,8 +73,7 @@ def run(
             return Task(run, federation.by(payment.plan), Origin.of(federation))
 
         return _gone_on(folder, task, callbacks, Pages(as_files=charts))
-    if folder.exists():
-        raise InputError(f"{folder} exists; give another folder, or go on with it by resume=True.")
+    _check_new(folder, " by resume=True.")
     described = describe(federation, folder, ledger, version)
     return _begun(Task(described, federation, Origin.of(federation)), folder, callbacks, Pages(as_files=charts))
 
@@ -94,8 +93,7 @@ def start_run(
     run: it may go on elsewhere.
     """
     check_config(config)
-    if folder.exists():
-        raise InputError(f"{folder} exists; give another folder, or go on with it: nestegg run --resume {folder}")
+    _check_new(folder, f": nestegg run --resume {folder}")
     simulation, described = new_simulation(config, new_run_name(folder), cluster)
     return _begun(simulation.task(described), folder, callbacks, pages)
 
@@ -139,6 +137,13 @@ def rounds_left(folder: Path) -> int:
     run = RunFolder(folder)
     _ = run.about  # whether it is one
     return max(run.plan().rounds - len(run.lines()), 0)
+
+
+def _check_new(folder: Path, how: str) -> None:
+    """Refuse a folder that is there, and say how to go on with it if it is a run."""
+    if folder.exists():
+        is_run = (folder / PLAN).is_file()
+        raise InputError(f"{folder} exists; give another folder{f', or go on with it{how}' if is_run else '.'}")
 
 
 def _begun(task: Task, folder: Path, callbacks: Sequence[Callback], pages: Pages) -> dict[str, Any]:

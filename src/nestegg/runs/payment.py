@@ -119,7 +119,8 @@ def check_ledger(run: Description, plan: Plan) -> list[str]:
     with Ledger(run.ledger) as ledger:
         new = ledger.check(plan, names)
         budgets = (
-            f"The ledger {ledger.place} does not know {new} of {len(names)} clients: this run's budgets become theirs."
+            f"The ledger {ledger.place} does not know {new} of {len(names)} clients: this run's budgets become theirs, "
+            "and stay theirs if it is refused."
         )
         return [budgets] if new else []
 
