@@ -175,15 +175,17 @@ def _from_parquet(config: Config) -> OwnClients:
     table = read_table(Path(federation.dataset))
     for key, name in (("client_column", client), ("target_column", target)):
         column_type(table, f"federation.{key}", name)
-    source, test = from_parquet(federation.dataset, client=client, target=target), None
+    features = [name for name in table.schema.names if name not in (client, target)]
     if federation.test is not None:
-        features = [name for name in table.schema.names if name not in (client, target)]
-        if missing := [name for name in features if name not in read_table(Path(federation.test)).schema.names]:
+        public = read_table(Path(federation.test)).schema.names
+        if missing := [name for name in features if name not in public]:
             raise InputError(
                 f"federation.test = {federation.test!r} lacks the column {missing[0]!r} of {federation.dataset!r}."
             )
-        public = from_parquet(federation.test, client=client, target=target, features=features)
-        inputs, targets, _ = public.load_rows(np.arange(len(public.names)))
+    source, test = from_parquet(federation.dataset, client=client, target=target), None
+    if federation.test is not None:
+        tested = from_parquet(federation.test, client=client, target=target, features=features)
+        inputs, targets, _ = tested.load_rows(np.arange(len(tested.names)))
         test = _as_test((inputs, targets))
     return OwnClients(source, test, _classes(config, test))
 
