@@ -259,7 +259,7 @@ MISTAKES = [
     (
         "nonsense",
         DIGITS,
-        "model.features = 'nonsense' must be one of oriented-gradients, mirrored-gradients, adult-hats.",
+        "model.features = 'nonsense' must be one of oriented-gradients, mirrored-gradients, adult-hats, or 'module:",
     ),
     ("oriented-gradients", f"{DIGITS}\nvalidation = 0", "federation.validation = 0 must be a whole number, at least 1"),
     (
