@@ -99,3 +99,16 @@ def test_shares_are_of_the_runs_of_the_table() -> None:
                 assert share.hash == cell.hash
                 if experiment.dataset(row) in ("fashion-mnist", "cifar10"):
                     assert np.mean(share.labels) == pytest.approx(cell.final, abs=0.3)
+
+
+@pytest.mark.parametrize("row", ["fmnist", "fmnist-strict", "cifar10", "cifar10-strict"])
+def test_costs_are_what_committed_cells_lose(row: str) -> None:
+    """Where labels are as frequent as each other, their mean cost is FedAvg's accuracy minus the recipe's."""
+    experiment, store = load(EXPERIMENT), Store(ROOT / "results")
+    found = next(one for one in experiment.rows if one.name == row)
+    finals = {WITHOUT: 0.0, WITH: 0.0}
+    for name in finals:
+        cells = [store.get(config_of(experiment, found, name, seed)) for seed in experiment.seeds]
+        finals[name] = float(np.mean([cell.final for cell in cells if cell is not None]))
+    (costs,) = [one for one in all_costs(kept_shares(MEASURED)) if one.row == row]
+    assert costs.by_label.mean() == pytest.approx(finals[WITHOUT] - finals[WITH], abs=0.1)
