@@ -17,6 +17,7 @@ import altair as alt
 
 from bench.whom.costs import Costs, all_costs, answer, budget_rows, client_rows, label_rows
 from bench.whom.shares import complete, kept_shares
+from nestegg.experiments.views import PADDING
 from nestegg.experiments.written import with_block
 from nestegg.files import write_atomically
 from nestegg.report.charts import PALETTE, draw_charts
@@ -50,7 +51,7 @@ def refreshed(costs: Sequence[Costs]) -> dict[Path, str]:
     }
 
 
-def chart(costs: Sequence[Costs]) -> alt.HConcatChart:
+def chart(costs: Sequence[Costs]) -> alt.VConcatChart:
     """Draw what each label and each budget pays, row by row."""
     points: list[dict[str, Any]] = []
     for one in costs:
@@ -65,17 +66,17 @@ def chart(costs: Sequence[Costs]) -> alt.HConcatChart:
     ends = [pick(float(point["paid"]) for point in points) for pick in (min, max)]
     scale = alt.Scale(domain=[ends[0] - 1, ends[1] + 1], nice=False)
     y = alt.Y("row:N", sort=[one.title for one in costs], title=None, axis=alt.Axis(labelLimit=300, grid=True))
-    base = alt.Chart(alt.Data(values=points), width=300, height=alt.Step(24)).encode(
+    base = alt.Chart(alt.Data(values=points), width=480, height=alt.Step(20)).encode(
         x=alt.X("paid:Q", title="points that privacy costs", scale=scale), y=y, tooltip=["who:N", "paid:Q"]
     )
-    legend = alt.Legend(title=None, orient="bottom")
+    legend = alt.Legend(title=None, orient="bottom", columnPadding=40, labelLimit=200)
     colour = alt.Color("who:N", scale=alt.Scale(domain=BUDGETS, range=PALETTE[:3]), legend=legend)
     shapes = alt.Scale(domain=BUDGETS, range=["triangle-down", "circle", "triangle-up"])
     labels = base.transform_filter("datum.by == 'label'").mark_tick(thickness=2, size=16, color="#4C4C4C")
     budgets = base.transform_filter("datum.by == 'budget'").mark_point(filled=True, size=70, opacity=0.9)
     budgets = budgets.encode(color=colour, shape=alt.Shape("who:N", scale=shapes, legend=legend))
     panels = labels.properties(title="each label"), budgets.properties(title="the clients of each budget")
-    joined: alt.HConcatChart = alt.hconcat(*panels, title="Whom does privacy cost most?")
+    joined: alt.VConcatChart = alt.vconcat(*panels, title="Whom does privacy cost most?", padding=PADDING)
     return joined
 
 

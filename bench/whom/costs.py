@@ -145,7 +145,7 @@ def budget_rows(costs: Sequence[Costs]) -> Iterator[list[str]]:
         lead, low, high = one.lead
         said = "more" if low > 0 else "less" if high < 0 else "cannot tell"
         groups = (f"{values.mean():.2f}" for values in one.groups)
-        yield [one.title, *groups, f"{lead:+.2f}", f"{low:+.2f} to {high:+.2f}", said, _small(one)]
+        yield [one.title, *groups, f"{lead:+z.2f}", f"{low:+z.2f} to {high:+z.2f}", said, _small(one)]
 
 
 def label_rows(costs: Sequence[Costs]) -> Iterator[list[str]]:
