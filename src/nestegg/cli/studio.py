@@ -28,11 +28,11 @@ def studio(
     from nestegg.ledger.database import file_of
     from nestegg.studio.serve import serve
 
-    where = None if ledger is None else str(ledger_at(ledger))
-    file = None if where is None else file_of(Path(where) if "://" not in where else where)
+    where = None if ledger is None else ledger_at(ledger)
+    file = None if where is None else file_of(where)
     if file is not None and not file.is_file():
         Console(stderr=True, soft_wrap=True).print(f"There is no ledger at {file} yet.", markup=False)
-    serve(folder, ledger=where, port=port, browser=browser, say=_say)
+    serve(folder, ledger=None if where is None else str(where), port=port, browser=browser, say=_say)
 
 
 def _say(link: str) -> None:
